@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -27,11 +28,15 @@ class Launch:
     attrs: Any
     options: Any
     config: str = ""               # which autotune configuration, when there are several
+    scalars: dict[str, int] = field(default_factory=dict)   # integer arguments, as first launched
+    launched_at: tuple[str, int] = ("", 0)
     grids: list[tuple[int, ...]] = field(default_factory=list)
 
     @property
     def key(self) -> str:
-        return hashlib.sha256(json.dumps(self.describe() | {"grids": None, "config": None}).encode()).hexdigest()[:24]
+        """Launches with the same key compile to the same thing."""
+        same = {k: v for k, v in self.describe().items() if k not in ("grids", "config", "scalars", "launched_at")}
+        return hashlib.sha256(json.dumps(same).encode()).hexdigest()[:24]
 
     def describe(self) -> dict[str, Any]:
         file, line = get_jit_fn_file_line(self.fn)
@@ -40,7 +45,8 @@ class Launch:
             "constants": {name: value if isinstance(value, int | float | bool | str | None) else repr(value)
                           for name, value in self.constants.items()},
             "divisible_by_16": [self.fn.arg_names[i] for i in self.attrs.divisibility_16],
-            "options": _changed(self.options), "config": self.config, "grids": [list(g) for g in self.grids]}
+            "options": _changed(self.options), "config": self.config, "scalars": self.scalars,
+            "launched_at": list(self.launched_at), "grids": [list(g) for g in self.grids]}
 
 
 def _changed(options: Any) -> dict[str, Any]:
@@ -49,6 +55,14 @@ def _changed(options: Any) -> dict[str, Any]:
     return {name: repr(value) if not isinstance(value, int | float | bool | str | None) else value
             for name, value in vars(options).items()
             if value != getattr(default, name) and name not in ("debug", "stream", "num_warps", "num_stages")}
+
+
+def _caller() -> tuple[str, int]:
+    """The line that launched: the innermost frame that is neither triton's nor ours."""
+    frame = sys._getframe(2)
+    while frame.f_back and ("/triton/" in frame.f_code.co_filename or frame.f_globals.get("__name__") == __name__):
+        frame = frame.f_back
+    return frame.f_code.co_filename, frame.f_lineno
 
 
 class Recorder:
@@ -72,10 +86,15 @@ class Recorder:
             run(jit, *args, grid=grid, warmup=warmup, **kwargs)
             if recorder._bound is None:
                 return
+            kwargs.setdefault("debug", False)
+            bound = jit.binder(*args, **kwargs)[0]
             launch = recorder.launches.setdefault(recorder._bound.key, recorder._bound)
+            launch.scalars = launch.scalars or {name: value for name, value in bound.items()
+                                                if isinstance(value, int) and name in launch.signature}
+            if not launch.grids:
+                launch.launched_at = _caller()
             if callable(grid):
-                kwargs.setdefault("debug", False)
-                grid = grid(jit.binder(*args, **kwargs)[0])
+                grid = grid(bound)
             grid = tuple(int(n) for n in ((grid,) if isinstance(grid, int) else grid))
             if grid not in launch.grids:
                 launch.grids.append(grid)
