@@ -60,7 +60,7 @@ FRONT_END = (
           "tl.dot does not take this dtype", "int8, float16, bfloat16 or float32; accumulate in float32"),
     Known("block-pointer-offset-64bit", r"Block pointers only support 32 bit",
           "a block pointer's offset or shape is int64", "put the wide part into the base pointer, keep offsets int32"),
-    Known("descriptor", r"(?s)cannot cast \w+\[constexpr\[|tensor_descriptor|TensorDescriptor|tensormap",
+    Known("descriptor", r"cannot cast \w+\[constexpr\[|tensor_descriptor|TensorDescriptor|tensormap",
           "tensor descriptors do not work in triton-ascend 3.2.0", "use tl.make_block_ptr"),
     Known("unsupported-dtype", r"\[fp8, fp64\] is unsupported|unexpected type fp8", "float64 and float8 do not exist here",
           "float32, or bfloat16 for float8"),
@@ -86,7 +86,11 @@ BACK_END = (
 )
 
 
-def front_end(error: Mapping[str, Any], source_hint: str = "") -> Diagnosis:
+# a descriptor is loaded and stored with a list of offsets
+_DESCRIPTOR_LINE = re.compile(r"make_tensor_descriptor|\.(?:load|store)\(\[")
+
+
+def front_end(error: Mapping[str, Any]) -> Diagnosis:
     """An exception of the import, the wrapper or triton's front end."""
     message = f"{error['message']}\n{error.get('said', '')}"
     place = Place(error["file"], error["line"]) if error.get("line") else None
@@ -96,18 +100,15 @@ def front_end(error: Mapping[str, Any], source_hint: str = "") -> Diagnosis:
     if "NoneType" in message and "libdevice." in line:
         return Diagnosis("libdevice-stub", "error", "triton's generic libdevice has no functions on Ascend: they return "
                          "None", "tl.math, or triton.language.extra.ascend.libdevice", place)
-    if re.search(r"cannot cast \w+\[constexpr\[", message) and re.search(r"\.load\(|descriptor", line):
-        return _from(FRONT_END[[k.name for k in FRONT_END].index("descriptor")], re.match("", ""), place)
     for known in FRONT_END:
-        if known.name != "descriptor" or "descriptor" in message:
-            if found := re.search(known.pattern, message):
-                return _from(known, found, place)
+        if found := re.search(known.pattern, message) or (known.name == "descriptor" and _DESCRIPTOR_LINE.search(line)):
+            return _from(known, found, place)
     first = next((part.strip() for part in message.splitlines() if part.strip()), "no message")
     return Diagnosis("front-end-error", "error", f"{error['type']}: {first}".removeprefix(": ")[:300], "", place)
 
 
-def _from(known: Known, found: re.Match[str] | None, place: Place | None) -> Diagnosis:
-    groups = [g for g in (found.groups() if found else ()) if g]
+def _from(known: Known, found: re.Match[str], place: Place | None) -> Diagnosis:
+    groups = [g for g in found.groups() if g]
     fill = groups + [""] * 2
     return Diagnosis(known.name, "error", known.means.format(*fill), known.hint.format(*fill), place)
 
@@ -124,7 +125,7 @@ def compile_step(step: Step, ttir: Ttir, constants: Mapping[str, Any]) -> Diagno
         return Diagnosis("pointer-select", "error", "a pointer is chosen at run time, which the adapter cannot follow",
                          "choose an integer offset, or load both and choose the value", ttir.selected_pointer)
     if step.outcome is not Outcome.OK and ttir.has_f64:
-        return Diagnosis("unsupported-dtype", "error", "float64 has no vector instructions", "float32", ttir.has_f64)
+        return Diagnosis("unsupported-dtype", "error", "float64 has no vector instructions", "float32", ttir.has_f64.place)
     for known in BACK_END:
         if found := re.search(known.pattern, _errors(step.messages)):
             return _from(known, found, place)
@@ -222,6 +223,8 @@ def _tiles(found: list[Buffer], constants: Mapping[str, Any]) -> dict[str, int]:
     total, counted, axes = sum(b.bits for b in found), 0, set()
     for buffer in found:
         axes |= set(buffer.shape)
+        if len(buffer.shape) == 4:   # the cube's blocked layout: columns / 16, rows / 16, 16, 16
+            axes |= {buffer.shape[0] * buffer.shape[3], buffer.shape[1] * buffer.shape[2]}
         counted += buffer.bits
         if counted > 0.8 * total:
             break

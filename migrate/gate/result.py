@@ -94,7 +94,9 @@ class Verdict:
 
     @property
     def line(self) -> str:
-        """Why it did not pass, in one line."""
+        """Why it did not pass, in one line; empty when it did."""
+        if self.outcome is Outcome.OK:
+            return ""
         for diagnosis in sorted(self.diagnoses, key=lambda d: d.severity != "error"):
             if diagnosis.severity == "error":
                 return f"{diagnosis.name}: {diagnosis.message}"

@@ -76,8 +76,9 @@ class Ttir:
         return bool(name) and len(re.findall(re.escape(name) + r"\b", self.text)) > 1
 
     @cached_property
-    def has_f64(self) -> Place | None:
-        return next((op.place for op in self.ops if re.search(r"(<|x| )f64\b", op.text)), None)
+    def has_f64(self) -> Op | None:
+        """The first operation on float64."""
+        return next((op for op in self.ops if op.name != "tt.func" and re.search(r"(?:<|x|[ ,(])f64\b", op.text)), None)
 
     @cached_property
     def selected_pointer(self) -> Place | None:

@@ -81,12 +81,14 @@ class _Unit:
         self.book.take()   # what an import launches is nobody's case
         self.journal.write("imports", outcome="ok", seconds=round(time.monotonic() - start, 2),
                            kernels=[f.fn.__name__ for f in recorder.jit_functions(module)])
-        for provider in self.unit["cases"]:
-            self.journal.write("begin", what="cases")
+        sources = ([(file, lambda file=file: cases.of_file(Path(file), module)) for file in self.unit["case_files"]]
+                   + [(name, lambda name=name: cases.of_operator(name)) for name in self.unit["operators"]])
+        for source, provide in sources:
+            self.journal.write("begin", what="cases", source=source)
             try:
-                found = list(cases.of_file(Path(provider), module))
+                found = list(provide())
             except BaseException as error:
-                self.journal.write("cases", outcome="failed", error=load.explain(error, provider))
+                self.journal.write("cases", source=source, outcome="failed", error=load.explain(error, source))
                 continue
             for name, call in found:
                 if self.unit["only"] in name:

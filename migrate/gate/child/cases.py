@@ -21,3 +21,16 @@ def of_file(path: Path, module: ModuleType) -> Iterator[Case]:
     cases = module.gate_cases if own else load(path, None).cases
     for name, call in cases():
         yield name, lambda call=call: call(module)
+
+
+def of_operator(name: str) -> Iterator[Case]:
+    """Every case of an operator, in every dtype it takes."""
+    from ported_kernels import catalog
+
+    operator = catalog.get(name)
+    for case in operator.cases:
+        for dtype in operator.dtypes:
+            def call(case: Any = case, dtype: Any = dtype) -> None:
+                operator.load("cpu")(**case.build(0, dtype))
+
+            yield f"{case.name} {str(dtype).removeprefix('torch.')}", call

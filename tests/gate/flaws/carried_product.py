@@ -5,15 +5,18 @@ import triton.language as tl
 
 
 @triton.jit
-def power(a, y, n, K: tl.constexpr):
-    i = tl.arange(0, K)
-    state = tl.load(y + i[:, None] * K + i[None, :])
-    for t in range(n):
-        factor = tl.load(a + t * K * K + i[:, None] * K + i[None, :])
-        state = state - tl.dot(factor, state)
-    tl.store(y + i[:, None] * K + i[None, :], state)
+def transition(k, w, g, out, chunks, K: tl.constexpr, BT: tl.constexpr):
+    i, t = tl.arange(0, K), tl.arange(0, BT)
+    state = tl.where(i[:, None] == i[None, :], 1.0, 0.0)
+    for c in range(chunks):
+        key = tl.load(k + (c * BT + t)[:, None] * K + i[None, :])
+        weight = tl.load(w + (c * BT + t)[:, None] * K + i[None, :])
+        decay = tl.exp2(tl.load(g + c * K + i))
+        step = tl.where(i[:, None] == i[None, :], decay[:, None], 0.0) - tl.dot(tl.trans(key), weight)
+        state = tl.dot(step, state)
+    tl.store(out + i[:, None] * K + i[None, :], state)
 
 
 def gate_cases():
-    x = torch.zeros(1 << 14)
-    yield "fp32", lambda m: m.power[(1,)](x, x, 4, K=64)
+    x = torch.zeros(1 << 16)
+    yield "fp32", lambda m: m.transition[(1,)](x, x, x, x, 4, K=64, BT=64)
