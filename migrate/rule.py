@@ -46,6 +46,22 @@ class Example:
 
 
 @dataclass(frozen=True)
+class Note:
+    """What a rule said about a node. Its place in the file is worked out only when somebody reads it."""
+
+    rule: type[Rule]
+    node: cst.CSTNode
+    message: str
+    edited: bool
+
+    def at(self, source: Source) -> Finding:
+        tree = source.tree
+        line, col, _ = tree.span(self.node)
+        statement = tree.span(tree.statement(self.node))[0]
+        return Finding(self.rule.id, line, col, self.message, self.edited, statement)
+
+
+@dataclass(frozen=True)
 class Finding:
     """One sentence for the reviewer, at a place in the version of the file that the rule saw."""
 
@@ -76,7 +92,7 @@ class Rule:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.findings: list[Finding] = []
+        self.notes: list[Note] = []
         self.edits: dict[cst.CSTNode, Edit] = {}
 
     def finish(self) -> None:
@@ -103,13 +119,8 @@ class Rule:
         return True
 
     def _add(self, node: cst.CSTNode, message: str, *, edited: bool) -> None:
-        if self.source.ignored(node, self):
-            return
-        line, col, _ = self.source.tree.span(node)
-        first = self.source.tree.span(self.source.tree.statement(node))[0]
-        finding = Finding(self.id, line, col, message, edited, first)
-        if finding not in self.findings:
-            self.findings.append(finding)
+        if not self.source.ignored(node, self):
+            self.notes.append(Note(type(self), node, message, edited))
 
     def run(self) -> None:
         """Visit what this rule asked for, in source order within each node class."""
