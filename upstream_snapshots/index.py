@@ -1,20 +1,15 @@
 """Ask package indexes for the files of a release, as pip on this machine would.
 
-`unearth` speaks the simple API (HTML and JSON, file:// too) but reads none of pip's settings; they are
-read here and handed to it. Why not `pip download`: for a source release it runs setup.py.
+`unearth` speaks the simple API (HTML and JSON, file:// too) but reads none of pip's settings; pip_settings.py
+has them. Why not `pip download`: for a source release it runs setup.py.
 """
 from __future__ import annotations
 
-import ast
 import hashlib
-import importlib.util
 import logging
 import os
 import ssl
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import httpx2
@@ -24,8 +19,10 @@ from unearth.auth import MultiDomainBasicAuth
 from unearth.fetchers import PyPIClient
 
 from migrate.errors import MigrateError, UsageError
+from upstream_snapshots.pins import Snapshot
+from upstream_snapshots.pip_settings import PipSettings
+from upstream_snapshots.pip_settings import load as load_pip_settings
 
-PYPI = "https://pypi.org/simple/"
 MAX_DOWNLOAD = 64 << 20  # bytes; mamba-ssm's archive has 0.2 MB, fla-core's 1.1 MB
 
 Progress = Callable[[int, int | None], None]  # bytes so far, bytes in all if the server says so
@@ -35,64 +32,6 @@ class FetchError(MigrateError):
     """The release cannot be had: no network, not on the index, the download broke off."""
 
 
-@dataclass(frozen=True)
-class PipSettings:
-    """What of pip's configuration bears on fetching a file; `timeout` in seconds."""
-
-    index_urls: tuple[str, ...] = (PYPI,)
-    find_links: tuple[str, ...] = ()
-    trusted_hosts: tuple[str, ...] = ()
-    cert: str | None = None
-    client_cert: str | None = None
-    proxy: str | None = None
-    timeout: float = 15.0
-
-
-def pip_settings() -> PipSettings:
-    """pip's settings from its files and PIP_* variables; without pip, from the variables alone.
-
-    As in pip a variable wins over a file and replaces it; of the files, the sections [global], [install]
-    and [download] are read, because mirrors' instructions name any of the three.
-    Raises UsageError when pip cannot read its own configuration or a value makes no sense.
-    """
-    values: dict[str, str] = {}
-    if importlib.util.find_spec("pip"):
-        # pip itself knows where its files are on this system; -P: no `pip` folder of the current directory.
-        command = [sys.executable, "-P", "-m", "pip", "--disable-pip-version-check", "config", "list"]
-        listed = subprocess.run(command, capture_output=True, text=True, stdin=subprocess.DEVNULL)
-        if listed.returncode:
-            lines = listed.stderr.strip().splitlines() or [f"exit status {listed.returncode}"]
-            raise UsageError(f"pip's configuration cannot be read: {lines[-1]}")
-        sections: dict[str, dict[str, str]] = {"global": {}, "install": {}, "download": {}}
-        for line in listed.stdout.splitlines():
-            key, _, value = line.partition("=")
-            section, _, option = key.rpartition(".")
-            if section in sections:
-                sections[section][option] = ast.literal_eval(value)
-        for settings in sections.values():
-            values |= settings
-    for variable, value in os.environ.items():
-        if variable.startswith("PIP_") and value:
-            values[variable[4:].lower().replace("_", "-")] = value
-
-    def words(option: str) -> tuple[str, ...]:
-        return tuple(values.get(option, "").split())
-
-    timeout = values.get("timeout", values.get("default-timeout", "15"))
-    try:
-        seconds = float(timeout)
-    except ValueError:
-        raise UsageError(f"pip's timeout is {timeout!r}: not a number of seconds") from None
-    no_index = values.get("no-index", "").lower() in ("1", "true", "yes", "on", "y", "t")
-    main = values.get("index-url") or values.get("pypi-url") or PYPI
-    return PipSettings(
-        index_urls=() if no_index else (main, *words("extra-index-url")),
-        find_links=words("find-links"), trusted_hosts=words("trusted-host"),
-        cert=values.get("cert"), client_cert=values.get("client-cert"),
-        proxy=values.get("proxy"), timeout=seconds,
-    )
-
-
 class Index:
     """The find-links folders and indexes of pip's settings, asked one by one in that order.
 
@@ -100,7 +39,7 @@ class Index:
     """
 
     def __init__(self, settings: PipSettings | None = None) -> None:
-        self.settings = settings or pip_settings()
+        self.settings = settings or load_pip_settings()
         self.problems: list[str] = []
         self.session = _session(self.settings)
 
@@ -154,8 +93,54 @@ class Index:
         """The error for a file that no source had, with what kept each of them from answering."""
         asked = [*self.settings.find_links, *self.settings.index_urls]
         where = ", ".join(map(redacted, asked)) or "nothing: PIP_NO_INDEX is set and PIP_FIND_LINKS is not"
-        problems = f"; {'; '.join(self.problems)}" if self.problems else ""
-        return FetchError(f"{what} was not found (asked {where}){problems}")
+        if not self.problems:
+            return FetchError(f"{what} was not found; asked {where}")
+        return FetchError(f"{what} was not found; asked {where}; {'; '.join(self.problems)}; "
+                          f"without a network, PIP_FIND_LINKS=FOLDER takes the archive from a folder")
+
+
+def fetch_pinned(snapshot: Snapshot, folder: Path, progress: Progress | None = None) -> Path:
+    """Download the archive of a pinned release into `folder`; its sha256 is as pinned.
+
+    Raises FetchError, which names the sources asked and what each answered.
+    """
+    others: list[str] = []
+    with Index() as index:
+        for offer in index.offers(snapshot.name, Version(snapshot.version)):
+            for link in offer:
+                if link.filename == snapshot.file:
+                    stated = stated_sha256(link)
+                    if stated in (None, snapshot.sha256):
+                        return _fetch(index, link, folder, snapshot.sha256, progress)
+                    others.append(f"{link.redacted}: sha256 expected {snapshot.sha256}, stated {stated}")
+        if others:
+            raise FetchError(f"{snapshot.spec}: {'; '.join(others)}")
+        raise index.missing(f"{snapshot.spec} ({snapshot.file})")
+
+
+def fetch_new(name: str, version: Version, folder: Path, progress: Progress | None = None) -> Path:
+    """Download a release that is not pinned: a pure wheel, else the source archive, of the first source
+    that has either. Its sha256 is as the index states it, if it does. Raises FetchError."""
+    seen: set[str] = set()
+    with Index() as index:
+        for offer in index.offers(name, version):
+            seen |= {link.filename for link in offer}
+            for ending in ("-none-any.whl", ".tar.gz", ".zip"):
+                for link in offer:
+                    if link.filename.endswith(ending):
+                        return _fetch(index, link, folder, stated_sha256(link), progress)
+        if seen:
+            raise FetchError(f"{name}=={version} has neither a wheel for any platform nor a source archive, "
+                             f"only {len(seen)} files like {min(seen)}")
+        raise index.missing(f"{name}=={version}")
+
+
+def _fetch(index: Index, link: Link, folder: Path, expected: str | None, progress: Progress | None) -> Path:
+    path = folder / link.filename
+    got = index.download(link, path, progress)
+    if expected and got != expected:
+        raise FetchError(f"{link.redacted}: sha256 expected {expected}, got {got}")
+    return path
 
 
 def stated_sha256(link: Link) -> str | None:

@@ -36,7 +36,7 @@ _CLASSIFIERS = {
 @dataclass(frozen=True)
 class About:
     name: str
-    version: str
+    version: str  # as PEP 440 normalises it
     licence: str  # SPDX expression, UNKNOWN when the release states none that can be told
 
 

@@ -97,6 +97,8 @@ def load() -> list[Snapshot]:
         if wrong:
             name = table.get("name", "a snapshot")
             raise UsageError(f"{pins}: {name}: missing or unknown: {', '.join(wrong)}")
+        if parse_spec(f"{table['name']}=={table['version']}")[0] != table["name"]:
+            raise UsageError(f"{pins}: write {canonicalize_name(table['name'])!r}, not {table['name']!r}")
         folder = f"{table['name']}-{table['version']}"
         if folder not in hashes:
             raise UsageError(f"{pins}: {folder} has no file hashes in snapshots.sha256")

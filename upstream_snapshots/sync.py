@@ -13,17 +13,15 @@ import hashlib
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import IO
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
-from unearth import Link
 
 from migrate.errors import MigrateError, UsageError
 from upstream_snapshots import archive, metadata, pins
-from upstream_snapshots.index import FetchError, Index, redacted, stated_sha256
 from upstream_snapshots.pins import Snapshot, files, find, load, parse_spec, unpacked_folder
 
 __all__ = ["Progress", "Snapshot", "SnapshotError", "add", "ensure", "files", "find", "load", "sync_all",
@@ -48,10 +46,9 @@ def ensure(snapshot: Snapshot, progress: Progress | None = None) -> Path:
     if not snapshot.is_unpacked:
         with _work_folder() as work:
             if not snapshot.is_unpacked:  # another run may have been first
-                with Index() as index:
-                    link = _locate(index, snapshot)
-                    path = _download(index, link, work, snapshot.sha256, snapshot.spec, progress)
-                content = archive.read(path)
+                from upstream_snapshots import index  # late: the HTTP client takes 0.2 s to import
+
+                content = archive.read(index.fetch_pinned(snapshot, work, _of(snapshot.spec, progress)))
                 _check(snapshot, content)
                 _place(snapshot, content, work)
     verify(snapshot)
@@ -85,26 +82,27 @@ def add(spec: str, progress: Progress | None = None) -> tuple[Snapshot, bool]:
     name, version = parse_spec(spec)
     if version is None:
         raise UsageError(f"{spec}: say which version, as in {name}==1.0")
+    if known := _pinned(load(), name, version):
+        return known, False
     with _work_folder() as work:
-        pinned = load()  # under the lock, so that two runs do not lose each other's entry
-        for snapshot in pinned:
-            if (snapshot.name, Version(snapshot.version)) == (name, version):
-                return snapshot, False
-        with Index() as index:
-            link = _best(index, name, version)
-            path = _download(index, link, work, stated_sha256(link), f"{name}=={version}", progress)
+        pinned = load()  # again, under the lock: two runs must not lose each other's entry
+        if known := _pinned(pinned, name, version):
+            return known, False
+        from upstream_snapshots import index
+
+        path = index.fetch_new(name, version, work, _of(f"{name}=={version}", progress))
         content = archive.read(path)
         about = metadata.read(path)
-        if (canonicalize_name(about.name), about.version) != (name, str(version)):
-            raise SnapshotError(f"{link.filename}: expected {name}=={version}, "
+        if (canonicalize_name(about.name), Version(about.version)) != (name, version):
+            raise SnapshotError(f"{path.name}: expected {name}=={version}, "
                                 f"but its metadata says {about.name}=={about.version}")
-        package = metadata.top_package(content, link.filename)
+        package = metadata.top_package(content, path.name)
         taken = {other.port_as for other in pinned}
         snapshot = Snapshot(
-            name=name, version=str(version), file=link.filename, sha256=_sha256(path.read_bytes()),
+            name=name, version=about.version, file=path.name, sha256=_sha256(path.read_bytes()),
             licence=about.licence, package=package,
-            port_as=metadata.port_folder(package, str(version), taken),
-            hashes={path: _sha256(data) for path, data in sorted(content.items())},
+            port_as=metadata.port_folder(package, about.version, taken),
+            hashes={file: _sha256(data) for file, data in sorted(content.items())},
         )
         with _explained(pins.HERE, "set it up as a checkout (pip install -e) to change its pins"):
             pins.append(snapshot)
@@ -114,42 +112,8 @@ def add(spec: str, progress: Progress | None = None) -> tuple[Snapshot, bool]:
     return snapshot, True
 
 
-def _locate(index: Index, snapshot: Snapshot) -> Link:
-    """The pinned file, from the first source that has it."""
-    others: list[str] = []
-    for offer in index.offers(snapshot.name, Version(snapshot.version)):
-        for link in offer:
-            if link.filename == snapshot.file:
-                stated = stated_sha256(link)
-                if stated in (None, snapshot.sha256):
-                    return link
-                others.append(f"{link.redacted} has sha256 {stated}, pinned is {snapshot.sha256}")
-    if others:
-        raise FetchError(f"{snapshot.spec}: {'; '.join(others)}")
-    raise index.missing(f"{snapshot.spec} ({snapshot.file})")
-
-
-def _best(index: Index, name: str, version: Version) -> Link:
-    """The file to pin: a pure wheel, else the source archive, of the first source that has either."""
-    seen: set[str] = set()
-    for offer in index.offers(name, version):
-        seen |= {link.filename for link in offer}
-        for ending in ("-none-any.whl", ".tar.gz", ".zip"):
-            for link in offer:
-                if link.filename.endswith(ending):
-                    return link
-    only = f" as pure wheel or source archive, only {', '.join(sorted(seen))}," if seen else ""
-    raise index.missing(f"{name}=={version}{only}")
-
-
-def _download(index: Index, link: Link, work: Path, expected: str | None, spec: str,
-              progress: Progress | None) -> Path:
-    """Fetch a file into the work folder and compare its sha256 before anyone opens it."""
-    path = work / link.filename
-    got = index.download(link, path, (lambda done, total: progress(spec, done, total)) if progress else None)
-    if expected and got != expected:
-        raise FetchError(f"{redacted(link.url_without_fragment)}: sha256 expected {expected}, got {got}")
-    return path
+def _pinned(snapshots: Iterable[Snapshot], name: str, version: Version) -> Snapshot | None:
+    return next((s for s in snapshots if (s.name, Version(s.version)) == (name, version)), None)
 
 
 def _check(snapshot: Snapshot, content: Mapping[str, bytes]) -> None:
@@ -213,6 +177,10 @@ def _explained(folder: Path, remedy: str) -> Iterator[None]:
             raise SnapshotError(f"{folder}: disk full ({error.strerror}); nothing was kept") from error
         at = f" ({error.filename})" if error.filename and str(error.filename) != str(folder) else ""
         raise SnapshotError(f"{folder} cannot be used: {error.strerror or error}{at}; {remedy}") from error
+
+
+def _of(spec: str, progress: Progress | None) -> Callable[[int, int | None], None] | None:
+    return (lambda done, total: progress(spec, done, total)) if progress else None
 
 
 def _again(snapshot: Snapshot) -> str:
