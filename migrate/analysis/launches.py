@@ -103,8 +103,7 @@ class Launch:
         if not isinstance(value, cst.Name) or self.function is None:
             return value
         tree = self.source.tree
-        hits = [a for a in find(self.function.body, cst.Assign)
-                if any(isinstance(t.target, cst.Name) and t.target.value == value.value for t in a.targets)]
+        hits = assignments(self.source, self.function).get(value.value, [])
         if len(hits) == 1:
             return hits[0].value
         if len(hits) == 2:
@@ -113,6 +112,20 @@ class Launch:
             if test is not None and other is not None and test.orelse is other:
                 return cst.IfExp(test=test.test, body=hits[0].value, orelse=hits[1].value)
         return value
+
+
+def assignments(source: Source, function: cst.FunctionDef) -> dict[str, list[cst.Assign]]:
+    """The plain assignments of a function to each of its local names."""
+    memo = source.tree.unit(function).memo
+    if ("assignments", function) not in memo:
+        found: dict[str, list[cst.Assign]] = {}
+        for assign in find(function.body, cst.Assign):
+            for target in assign.targets:
+                if isinstance(target.target, cst.Name):
+                    found.setdefault(target.target.value, []).append(assign)
+        memo["assignments", function] = found
+    result: dict[str, list[cst.Assign]] = memo["assignments", function]
+    return result
 
 
 def launches(source: Source) -> list[Launch]:

@@ -134,6 +134,33 @@ class Strides:
         return pick(source)
 
 
+def strides_of(launch: Launch) -> Strides:
+    """The stride arguments of a launch, worked out once as long as host function and kernel are unchanged."""
+    memo = launch.source.tree.unit(launch.call).memo
+    key = ("strides", launch.call, launch.kernel.node)
+    if key not in memo:
+        memo[key] = Strides(launch)
+    known: Strides = memo[key]
+    known.launch = launch
+    if known.shapes is not None:
+        known.shapes.source = launch.source
+    return known
+
+
+def compared_with_zero(launch: Launch) -> frozenset[str]:
+    """Tensors of which the host function asks whether a stride is 0."""
+    assert launch.function is not None
+    memo = launch.source.tree.unit(launch.call).memo
+    key = ("zero strides", launch.function)
+    if key not in memo:
+        memo[key] = frozenset(
+            found[0] for c in find(launch.function.body, cst.Comparison) for part in c.comparisons
+            if isinstance(part.operator, cst.Equal) and code(part.comparator) == "0"
+            and (found := _stride_of(c.left)) is not None)
+    names: frozenset[str] = memo[key]
+    return names
+
+
 def complete(kernel: Kernel, pointer: str, strides: frozenset[str]) -> bool:
     """Whether every offset that the kernel adds to a pointer carries one of these strides.
 

@@ -7,7 +7,7 @@ import libcst as cst
 
 from migrate.analysis.launches import Launch
 from migrate.analysis.shapes import Tensor
-from migrate.analysis.strides import StrideArg, Strides
+from migrate.analysis.strides import StrideArg, Strides, compared_with_zero, strides_of
 from migrate.edit import code, statement
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.tree import Edit, find
@@ -178,9 +178,9 @@ class ContiguousInputs(Rule):
 
     def finish(self) -> None:
         for launch in self.source.launches:
-            if not launch.matched or launch.function is None or "stride" not in code(launch.call):
+            if not launch.matched or launch.function is None:
                 continue
-            strides = Strides(launch)
+            strides = strides_of(launch)
             todo: dict[str, StrideArg] = {}
             for arg in strides.args.values():
                 tensor = strides.tensor(arg)
@@ -266,8 +266,7 @@ def meant(launch: Launch, arg: StrideArg, tensor: Tensor) -> str:
     """Why the strides of a tensor say something; "" where they are only how it happens to lie in memory."""
     if tensor.layout:
         return f"`{arg.tensor}` is a view that is {tensor.layout}"
-    assert launch.function is not None
-    if re.search(rf"\b{re.escape(arg.tensor)}\.stride\([^()]*\) == 0", code(launch.function)):
+    if arg.tensor in compared_with_zero(launch):
         return f"the function compares strides of `{arg.tensor}` with 0, so it may be a broadcast"
     return ""
 

@@ -2,15 +2,16 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass
 
 import libcst as cst
 
 from migrate.analysis.dims import Dim
 from migrate.analysis.kernels import Kernel
-from migrate.analysis.launches import Launch
+from migrate.analysis.launches import Launch, assignments
 from migrate.analysis.shapes import Tensor, Value, as_dim, as_tensor, host_shapes
-from migrate.analysis.strides import StrideArg, Strides, complete
+from migrate.analysis.strides import StrideArg, Strides, complete, strides_of
 from migrate.edit import code, edited_items, statement
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.tree import Edit, Tree, find
@@ -229,7 +230,7 @@ class DropStrides(Rule):
             self._kernel(kernel, by_kernel.get(name, []))
 
     def _kernel(self, kernel: Kernel, launches: list[Launch]) -> None:
-        sites = [Strides(launch) for launch in launches if launch.function is not None]
+        sites = [strides_of(launch) for launch in launches if launch.function is not None]
         named = [p for p, info in kernel.params.items() if p.startswith("stride_")]
         passed = list(dict.fromkeys(p for site in sites for p in site.args))
         wanted = [p for p in kernel.params if p in named or p in passed]
@@ -499,7 +500,7 @@ def _shape_from_callers(launch: Launch, tensor: str) -> str:
         tensor = packed[1]                      # what ASC003 packed has the shape of the argument
     if tensor not in params:
         return ""
-    inner = Strides(launch)
+    inner = strides_of(launch)
     texts = set()
     for call in source.tree.all(cst.Call):
         if not (isinstance(call.func, cst.Name) and call.func.value == function.name.value):
@@ -616,23 +617,23 @@ def _dead_locals(launches: list[Launch], plan: Plan) -> dict[cst.CSTNode, Edit]:
     for function in dict.fromkeys(launch.function for launch in launches):
         if function is None:
             continue
-        tree = launches[0].source.tree
+        source = launches[0].source
         dropped = {n for launch in launches if launch.function is function for p in plan.values
                    for n in find(launch.args[p].arg, cst.Name)}
-        names = list(find(function.body, cst.Name))
-        for local in {n.value for n in dropped}:
-            assigned = [a for a in find(function.body, cst.Assign)
-                        if len(a.targets) == 1 and code(a.targets[0].target) == local]
-            uses = [n for n in names if n.value == local and n not in dropped]
-            if assigned and len(uses) == len(assigned) and any(".stride(" in code(a.value) for a in assigned):
-                for assign in assigned:
-                    line = tree.statement(assign)
-                    alone = _only_statement_of_else(tree.parent(line), line, tree)
-                    edits[alone or line] = cst.RemoveFromParent()
+        assigned = assignments(source, function)
+        locals_ = {n.value for n in dropped} & assigned.keys()
+        uses = Counter(n.value for n in find(function.body, cst.Name) if n.value in locals_ and n not in dropped)
+        for local in locals_:
+            alone = all(len(a.targets) == 1 for a in assigned[local]) and uses[local] == len(assigned[local])
+            if alone and any(".stride(" in code(a.value) for a in assigned[local]):
+                for assign in assigned[local]:
+                    line = source.tree.statement(assign)
+                    edits[_only_statement_of_else(line, source.tree) or line] = cst.RemoveFromParent()
     return edits
 
 
-def _only_statement_of_else(block: cst.CSTNode | None, line: cst.CSTNode, tree: Tree) -> cst.CSTNode | None:
+def _only_statement_of_else(line: cst.CSTNode, tree: Tree) -> cst.CSTNode | None:
+    block = tree.parent(line)
     if isinstance(block, cst.IndentedBlock) and len(block.body) == 1:
         around = tree.parent(block)
         if isinstance(around, cst.Else):
