@@ -1,0 +1,109 @@
+"""Small edits that several rules make, done so that the layout of what stays survives."""
+from __future__ import annotations
+
+from collections.abc import Container, Mapping, Sequence
+from typing import TypeVar
+
+import libcst as cst
+
+
+def expression(code: str) -> cst.BaseExpression:
+    return cst.parse_expression(code)
+
+
+def statement(code: str, like: cst.Module | None = None) -> cst.SimpleStatementLine | cst.BaseCompoundStatement:
+    """One statement from its text, in the indentation and line endings of a module."""
+    config = like.config_for_parsing if like else cst.PartialParserConfig()
+    return cst.parse_statement(code, config)
+
+
+def code(node: cst.CSTNode) -> str:
+    """The text of a node on its own."""
+    return cst.Module([]).code_for_node(node)
+
+
+def without_args(call: cst.Call, drop: Container[cst.Arg]) -> cst.Call:
+    """The call without these arguments."""
+    args = edited_items(call.args, drop)
+    if not args:
+        return call.with_changes(args=[], whitespace_before_args=cst.SimpleWhitespace(""))
+    return call.with_changes(args=args)
+
+
+Item = TypeVar("Item", cst.Arg, cst.Param)
+
+
+def edited_items(items: Sequence[Item], drop: Container[Item], insert: Mapping[Item, Sequence[Item]] | None = None,
+                 ) -> list[Item]:
+    """Arguments or parameters without some of them, and with new ones before others.
+
+    Comments stand in the white space after a comma. The comment above a dropped group goes with the group, the one
+    above the first item that is kept after it stays there; a comment at the end of a kept line stays.
+    """
+    out: list[Item] = []
+    for item in items:
+        new = list((insert or {}).get(item, ()))
+        if new:
+            out += _on_a_line_of_their_own(new, item, out, item in drop)
+        if item not in drop:
+            out.append(item)
+        elif out:
+            out[-1] = _take_over(out[-1], item)
+    return out
+
+
+def _after(item: cst.Arg | cst.Param) -> str:
+    return "whitespace_after_arg" if isinstance(item, cst.Arg) else "whitespace_after_param"
+
+
+def _take_over(kept: Item, dropped: Item) -> Item:
+    """`kept` becomes the neighbour of what came after `dropped`."""
+    field = _after(kept)
+    if not isinstance(dropped.comma, cst.Comma) or not isinstance(kept.comma, cst.Comma):
+        return kept.with_changes(comma=dropped.comma, **{field: getattr(dropped, field)})
+    before, after = kept.comma.whitespace_after, dropped.comma.whitespace_after
+    if isinstance(after, cst.ParenthesizedWhitespace):
+        if isinstance(before, cst.ParenthesizedWhitespace):
+            first = before.first_line
+        else:
+            first = after.first_line.with_changes(whitespace=cst.SimpleWhitespace(""), comment=None)
+        before = after.with_changes(first_line=first)
+    return kept.with_changes(comma=kept.comma.with_changes(whitespace_after=before))
+
+
+def _on_a_line_of_their_own(new: list[Item], at: Item, before: list[Item], replaces: bool) -> list[Item]:
+    """New items, separated like words; the last one is followed as the item it comes before is preceded."""
+    space = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    last = space
+    comma = before[-1].comma if before else None
+    if isinstance(comma, cst.Comma) and isinstance(comma.whitespace_after, cst.ParenthesizedWhitespace):
+        line = comma.whitespace_after
+        if replaces:                            # the comments above are about what is dropped
+            bare = comma.with_changes(whitespace_after=line.with_changes(empty_lines=[]))
+            before[-1] = before[-1].with_changes(comma=bare)
+        else:
+            plain = cst.TrailingWhitespace(newline=line.first_line.newline)
+            last = cst.Comma(whitespace_after=line.with_changes(first_line=plain, empty_lines=[]))
+    out = [item.with_changes(comma=space) for item in new]
+    out[-1] = out[-1].with_changes(comma=last)
+    return out
+
+
+def name_or(value: str) -> cst.BaseExpression:
+    """A plain name stays one; anything longer gets parentheses if it stands inside another expression."""
+    node = cst.parse_expression(value)
+    return node if is_atom(node) else parenthesised(node)
+
+
+def is_atom(node: cst.BaseExpression) -> bool:
+    """Binds tighter than any operator: needs no parentheses of its own."""
+    return bool(node.lpar) or isinstance(
+        node, (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.Integer, cst.Float, cst.List, cst.Dict))
+
+
+def parenthesised(node: cst.BaseExpression) -> cst.BaseExpression:
+    return node.with_changes(lpar=[cst.LeftParen(), *node.lpar], rpar=[*node.rpar, cst.RightParen()])
+
+
+def comments(lines: Sequence[cst.EmptyLine]) -> list[str]:
+    return [line.comment.value for line in lines if line.comment]
