@@ -131,7 +131,7 @@ class _Judge:
         ttir = Ttir(launch.ttir.read_text())
         step = self._linalg(str(launch.ttir), tuple(launch.adapter))
         if step.outcome is not Outcome.OK:
-            verdict.diagnoses.append(diagnose.compile_step(step, ttir, facts["constants"]))
+            verdict.diagnoses.append(self._failure(step, ttir, verdict))
             verdict.reproduce = step.command
             stages.append(Stage("linalg", step.outcome, verdict.diagnoses[-1].message))
             return verdict
@@ -157,10 +157,9 @@ class _Judge:
     def _compile(self, verdict: Verdict, launch: Launch, linalg: Path, ttir: Ttir, target: Target) -> None:
         steps = self.compiler.to_hivm(linalg, launch.compiler, target)
         first, last = steps[0], steps[-1]
-        constants = launch.facts["constants"]
         verdict.cached = all(step.cached for step in steps)
         if last.outcome is not Outcome.OK:
-            verdict.diagnoses.append(diagnose.compile_step(first, ttir, constants))
+            verdict.diagnoses.append(self._failure(first, ttir, verdict))
             if len(steps) > 1:
                 verdict.diagnoses[-1].hint += "; tried in vain: " + "; ".join(
                     _options(step.options) for step in steps[1:])
@@ -169,7 +168,7 @@ class _Judge:
             return
         why = ""
         if last is not first:
-            failure = diagnose.compile_step(first, ttir, constants)
+            failure = self._failure(first, ttir, verdict)
             failure.severity = "warning"
             verdict.needs = last.options
             failure.hint = f"launch it with {_options(last.options)}"
@@ -186,6 +185,11 @@ class _Judge:
         text = linalg.read_text()
         products = len(re.findall(r"= linalg\.(?:batch_)?matmul\b", text))
         verdict.diagnoses += diagnose.compiled(last, cost if isinstance(cost, Cost) else None, ttir, products)
+
+    def _failure(self, step: compiler.Step, ttir: Ttir, verdict: Verdict) -> Diagnosis:
+        found = diagnose.compile_step(step, ttir, verdict.launch["constants"])
+        found.place = found.place or verdict.place   # the kernel itself, where no line is to blame
+        return found
 
     def _binary(self, step: compiler.Step, target: Target) -> Stage:
         if not step.binary:

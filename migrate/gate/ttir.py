@@ -77,8 +77,9 @@ class Ttir:
 
     @cached_property
     def has_f64(self) -> Op | None:
-        """The first operation on float64."""
-        return next((op for op in self.ops if op.name != "tt.func" and re.search(r"(?:<|x|[ ,(])f64\b", op.text)), None)
+        """An operation on float64, the first that has a line."""
+        found = [op for op in self.ops if op.name != "tt.func" and re.search(r"(?:<|x|[ ,(])f64\b", op.text)]
+        return next((op for op in found if op.place), found[0] if found else None)
 
     @cached_property
     def selected_pointer(self) -> Place | None:
