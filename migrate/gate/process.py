@@ -148,7 +148,7 @@ def run(argv: Sequence[str | os.PathLike[str]], limits: Limits, *, env: Mapping[
                         round(usage.cpu_s, 2), usage.peak, killed)
 
 
-def run_forked(work: Callable[[], None], limits: Limits, progress: Callable[[], object]) -> Finished:
+def run_forked(work: Callable[[], object], limits: Limits, progress: Callable[[], object]) -> Finished:
     """Run `work` in a fork of this process, under the same limits. Its output goes where ours goes.
 
     Forking keeps what is expensive to have (torch and triton imported, the user's module loaded) and

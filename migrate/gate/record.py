@@ -126,7 +126,8 @@ def _read(unit: Unit, events: Sequence[dict[str, Any]], folder: Path) -> Record:
         elif kind == "cases" and failed:
             record.failed_cases[f"the cases of {Path(event['source']).name}"] = failed
         elif kind == "case":
-            record.cases.append(event["case"])
+            if event["case"] not in record.cases:
+                record.cases.append(event["case"])
             if failed:
                 record.failed_cases[event["case"]] = failed
         elif kind == "launch":

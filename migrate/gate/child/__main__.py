@@ -3,8 +3,8 @@
     python -m migrate.gate.child REQUEST.json
 
 Importing torch and triton takes seconds, so one worker serves many files, and forks: once for each file,
-which is imported in the fork, and there once for each case. What crashes or hangs costs itself only. What
-happens is appended to `events.jsonl` in the folder that the request names, before and after every step
+which is imported in the fork, and there again for its cases. When a case or a launch crashes or hangs, a new
+fork goes on behind it, so that it costs itself only. What happens is appended to `events.jsonl` in the folder that the request names, before and after every step
 that could go wrong, so that the reader knows where a fork died.
 """
 from __future__ import annotations
@@ -21,6 +21,8 @@ from typing import Any
 
 from migrate.gate import process
 from migrate.gate.child.journal import Journal
+
+Case = tuple[str, Callable[[], Any]]
 
 
 def main(request_path: str) -> None:
@@ -90,26 +92,27 @@ class _Unit:
             except BaseException as error:
                 self.journal.write("cases", source=source, outcome="failed", error=load.explain(error, source))
                 continue
-            for name, call in found:
-                if self.unit["only"] in name:
-                    self._run_case(name, call)
+            self._run_cases([(name, call) for name, call in found if self.unit["only"] in name])
         self.journal.write("sources", sources=_sources())
 
-    def _run_case(self, name: str, call: Callable[[], Any]) -> None:
-        """Run a case in a fork; when the fork dies at one launch, go again without that launch."""
-        while True:
+    def _run_cases(self, todo: list[Case]) -> None:
+        """Run cases in a fork; where it dies, note that and go on behind it in another."""
+        while todo:
             at = self.journal.size()
-            end = process.run_forked(lambda: self._case(name, call), self.limits, self.journal.size)
-            events = self.journal.since(at)
-            self.settled |= {e["key"] for e in events if e["event"] == "ttir"}
+            end = process.run_forked(lambda: [self._case(*case) for case in todo], self.limits, self.journal.size)
             if end.returncode == 0:
                 return
+            events = self.journal.since(at)
+            self.settled |= {e["key"] for e in events if e["event"] == "ttir"}
             last = [e for e in events if e["event"] == "begin"][-1]
+            at_case = [name for name, _ in todo].index(last["case"])
             if last["what"] == "case":
-                self.journal.write("case", case=name, **_death(end, self.limits))
-                return
-            self.journal.write("ttir", key=last["key"], **_death(end, self.limits))
-            self.settled.add(last["key"])
+                self.journal.write("case", case=last["case"], **_death(end, self.limits))
+                todo = todo[at_case + 1:]
+            else:
+                self.journal.write("ttir", key=last["key"], **_death(end, self.limits))
+                self.settled.add(last["key"])
+                todo = todo[at_case:]   # its other launches may not be lowered yet
 
     def _case(self, name: str, call: Callable[[], Any]) -> None:
         from migrate.gate.child import load
@@ -129,7 +132,8 @@ class _Unit:
         for launch in launches:
             if launch.key in self.settled:
                 continue
-            self.journal.write("begin", what="ttir", key=launch.key)
+            self.settled.add(launch.key)
+            self.journal.write("begin", what="ttir", case=name, key=launch.key)
             said = self.out / f"{launch.key}.messages"
             try:
                 with _stderr_to(said):
