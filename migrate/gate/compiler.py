@@ -34,15 +34,16 @@ class Rung:
 
     options: dict[str, Any]
     helps: tuple[str, ...]
+    mix_only: bool = False
 
 
-# From bishengir-compile's own advice on overflows, and from what launches of shipped ports set. A short ladder: each
-# rung costs a compile, or a time limit.
+# A short ladder: each rung costs a compile, or a time limit. On an overflow bishengir-compile itself goes on without
+# code motion and without multi-buffering, so that rung is for compilers that crash or never return; the other two
+# cut the vector or the cube half of a mix kernel into more pieces (their default is 2).
 LADDER = (
-    Rung({"multibuffer": False}, ("time", "crash", "ub", "cbuf")),
-    Rung({"tile_mix_vector_loop": 4}, ("ub",)),
-    Rung({"tile_mix_cube_loop": 4}, ("cbuf", "cc")),
-    Rung({"multibuffer": False, "tile_mix_vector_loop": 4}, ("ub", "crash")),
+    Rung({"multibuffer": False}, ("time", "crash")),
+    Rung({"tile_mix_vector_loop": 4}, ("ub",), mix_only=True),
+    Rung({"tile_mix_cube_loop": 4}, ("cbuf", "cc"), mix_only=True),
 )
 
 # how triton-ascend 3.2.0 spells these launch options for the compiler (compiler.py, linalg_to_bin_*)
@@ -91,7 +92,7 @@ class Compiler:
         text = ttir.read_text()
         # a file's name is in its locations; where the TTIR lies is not
         key = cache.key(text, list(flags), self._versions, asdict(self.limits))
-        return self._cached("linalg", key, lambda: self._twice(lambda work: self._adapt(ttir, flags, work)))
+        return self._cached("linalg", key, lambda: self._attempt(lambda work: self._adapt(ttir, flags, work), 2))
 
     def _adapt(self, ttir: Path, flags: Sequence[str], work: Path) -> tuple[Step, dict[str, Path | str]]:
         made = work / "linalg.mlir"
@@ -107,21 +108,24 @@ class Compiler:
 
     def to_hivm(self, linalg: Path, flags: Sequence[str], target: Target) -> list[Step]:
         """The launch as written, then down the ladder until something compiles. The last step tells."""
-        first = self._hivm(linalg, flags, target, {})
+        first = self._hivm(linalg, flags, target, {}, attempts=2)
         steps = [first]
+        mixed = mix_mode(linalg) == "mix"
         for rung in LADDER if first.outcome is not Outcome.OK else ():
-            if first.kind in rung.helps and (changed := _with(flags, rung.options)) != list(flags):
-                steps.append(self._hivm(linalg, changed, target, rung.options))
+            changed = _with(flags, rung.options)
+            if first.kind in rung.helps and changed != list(flags) and (mixed or not rung.mix_only):
+                steps.append(self._hivm(linalg, changed, target, rung.options, attempts=1))
                 if steps[-1].outcome is Outcome.OK:
                     break
         return steps
 
-    def _hivm(self, linalg: Path, flags: Sequence[str], target: Target, options: dict[str, Any]) -> Step:
+    def _hivm(self, linalg: Path, flags: Sequence[str], target: Target, options: dict[str, Any],
+              attempts: int) -> Step:
         real = assembler(target.assembler)
         text = _MIX_MODE.sub("", linalg.read_text())   # triton-ascend takes it out, too
         key = cache.key(text, list(flags), target.name, self._versions, asdict(self.limits), str(real or "stand-in"))
-        step = self._cached("hivm", key, lambda: self._twice(
-            lambda work: self._compile(text, flags, target, real, work)))
+        step = self._cached("hivm", key, lambda: self._attempt(
+            lambda work: self._compile(text, flags, target, real, work), attempts))
         step.options = options
         return step
 
@@ -175,9 +179,9 @@ class Compiler:
             step.outcome, step.why = Outcome.FAILED, _last_error(step.messages)
         return step
 
-    def _twice(self, attempt: Any) -> tuple[Step, dict[str, str]]:
+    def _attempt(self, attempt: Any, times: int) -> tuple[Step, dict[str, str]]:
         """The compiler is slightly nondeterministic: a failure is believed when it comes again."""
-        for _ in range(2):
+        for _ in range(times):
             with tempfile.TemporaryDirectory(prefix="migrate-gate-") as folder:
                 step, files = attempt(Path(folder))
                 held = {name: content.read_text(errors="replace") if isinstance(content, Path) else content

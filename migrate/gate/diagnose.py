@@ -207,6 +207,9 @@ def overflow(step: Step, constants: Mapping[str, Any], fallback: Place | None) -
     hint = {"UB": "halve one of these axes, drop temporaries, or split the kernel",
             "L1": "fewer products at a time, or smaller operands",
             "L0C": "an accumulator of at most 128 x 256 float32"}.get(name, "smaller tiles")
+    if padded := next((b for b in found[:3] if len(b.shape) > 2 and b.shape[-1] == 1 and b.shape[-2] in (8, 16)), None):
+        hint = (f"the last axis is padded {padded.shape[-2]} times, as after tl.split, tl.join or a load with stride 2: "
+                "use contiguous halves")
     return Diagnosis(f"{name.lower()}-overflow", "error", text, hint, place, name, needed, available, tiles)
 
 

@@ -61,7 +61,9 @@ def _alike(verdicts: list[Verdict]) -> list[list[Verdict]]:
     groups: dict[Any, list[Verdict]] = {}
     for verdict in verdicts:
         said = tuple((d.name, d.message, str(d.place)) for d in verdict.diagnoses if d.severity == "error")
-        key = (verdict.kernel, verdict.outcome, str(verdict.needs), verdict.config, said,
+        # what stops a file stops all of its kernels, and is told once
+        kernel = verdict.kernel if verdict.stage("imports").outcome is Outcome.OK else ""
+        key = (kernel, verdict.outcome, str(verdict.needs), verdict.config, said,
                tuple(s.why for s in verdict.stages) if not said else ())
         groups.setdefault(key, []).append(verdict)
     return sorted(groups.values(), key=lambda g: (g[0].place.line if g[0].place else 0))
@@ -71,9 +73,10 @@ def _verdict(group: list[Verdict], say: Callable[..., None]) -> None:
     first = group[0]
     cases = list(dict.fromkeys(case for verdict in group for case in verdict.cases))
     targets = list(dict.fromkeys(verdict.target for verdict in group))
+    kernels = list(dict.fromkeys(verdict.kernel for verdict in group if verdict.kernel))
     needs = f", needs {_options(first.needs)}" if first.needs else ""
     say(Text.assemble((first.outcome + needs, _STYLE[first.outcome] if not needs else "yellow"),
-                      f"  {first.kernel or 'before any launch'}", (f"  {first.config}" if first.config else "", "dim"),
+                      "  " + (", ".join(kernels) or "before any launch"), (f"  {first.config}" if first.config else "", "dim"),
                       ("  " + _few(cases, "case"), "dim"), ("  " + _few(targets, "target"), "dim")), 2)
     for diagnosis in _merged(group):
         say(Text.assemble((diagnosis.severity, _MARK[diagnosis.severity]), f" {diagnosis.name}: {diagnosis.message}"), 4)

@@ -57,6 +57,12 @@ def _changed(options: Any) -> dict[str, Any]:
             if value != getattr(default, name) and name not in ("debug", "stream", "num_warps", "num_stages")}
 
 
+def _label(config: Any) -> str:
+    """What a configuration sets; warps and stages mean nothing on Ascend."""
+    chosen = {k: v for k, v in config.all_kwargs().items() if v is not None and not k.startswith("num_")}
+    return ", ".join(f"{k}={v}" for k, v in (chosen or config.all_kwargs()).items())
+
+
 def _caller() -> tuple[str, int]:
     """The line that launched: the innermost frame that is neither triton's nor ours."""
     frame = sys._getframe(2)
@@ -104,7 +110,7 @@ class Recorder:
             tuner.nargs = dict(zip(tuner.arg_names, args, strict=False))
             configs = tuner.prune_configs(kwargs) if len(tuner.configs) > 1 else tuner.configs
             for config in configs:
-                recorder._config = str(config) if len(configs) > 1 else ""
+                recorder._config = _label(config) if len(configs) > 1 else ""
                 tuner.fn.run(*args, **{**kwargs, **config.all_kwargs()})
             recorder._config = ""
 
