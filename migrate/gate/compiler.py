@@ -96,7 +96,7 @@ class Compiler:
 
     def _adapt(self, ttir: Path, flags: Sequence[str], work: Path) -> tuple[Step, dict[str, Path | str]]:
         made = work / "linalg.mlir"
-        argv = [self.toolchain.adapter, ttir, *flags, "-o", made]
+        argv: list[str | Path] = [self.toolchain.adapter, ttir, *flags, "-o", made]
         step = self._run(argv, work)
         step.command = shlex.join([str(self.toolchain.adapter), "{entry}/ttir.mlir", *flags])
         files: dict[str, Path | str] = {"ttir.mlir": ttir}
@@ -135,7 +135,8 @@ class Compiler:
         source.write_text(linalg)
         stand_in = _stand_in(self.toolchain.versions["ascendnpu-ir"], target, real)
         # locations in the final text, and the IR of a pass that fails; neither changes what the passes do
-        argv = [self.toolchain.program(target.compiler), source, f"--target={target.name}", *flags,
+        argv: list[str | Path] = [
+            self.toolchain.program(target.compiler), source, f"--target={target.name}", *flags,
                 *([] if any("debug-info" in flag for flag in flags) else ["--enable-debug-info=true"]),
                 "--mlir-print-debuginfo", "--mlir-print-ir-after-failure", "-o", work / "kernel"]
         step = self._run(argv, work, {"PATH": f"{stand_in.parent}{os.pathsep}{os.environ.get('PATH', '')}",

@@ -72,7 +72,7 @@ def record(units: Sequence[Unit], target: Target, toolchain: Toolchain, limits: 
             events = _run_worker(missing, target, toolchain, limits, only, Path(folder), progress)
             for unit in missing:
                 mine = [e for e in events if e["unit"] == unit.name]
-                sources = next((e["sources"] for e in mine if e["event"] == "sources"), {})
+                sources: dict[str, str] = next((e["sources"] for e in mine if e["event"] == "sources"), {})
                 texts = {e["key"] + ".ttir.mlir": Path(folder) / (e["key"] + ".ttir.mlir")
                          for e in mine if e["event"] == "ttir" and e["outcome"] == "ok"}
                 # stored even when it may not be reused, because the TTIR must outlive the worker's folder

@@ -1,11 +1,10 @@
 """Integer expressions over kernel arguments: just enough to say how often a loop runs."""
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import reduce
 
-_FOLD = {
+_FOLD: dict[str, Callable[[int, int], int]] = {
     "+": lambda a, b: a + b,
     "-": lambda a, b: a - b,
     "*": lambda a, b: a * b,
@@ -33,8 +32,8 @@ class Expr:
             return self.value
         if self.name:
             return known.get(self.name)
-        operands = [arg.evaluate(known) for arg in self.args]
-        return None if None in operands else reduce(_FOLD[self.op], operands)  # type: ignore[arg-type]
+        left, right = (arg.evaluate(known) for arg in self.args)
+        return None if left is None or right is None else _FOLD[self.op](left, right)
 
     def __str__(self) -> str:
         if self.value is not None:

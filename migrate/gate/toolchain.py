@@ -155,7 +155,7 @@ def install() -> Toolchain:
         return ready
     shutil.rmtree(target, ignore_errors=True)
     target.parent.mkdir(parents=True, exist_ok=True)
-    pip = [target / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    pip: list[str | Path] = [target / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
     steps: list[list[str | Path]] = [
         [python, "-m", "venv", target],
         # first torch alone: PyPI's own build brings `triton`, which must be gone before triton-ascend comes

@@ -16,6 +16,7 @@ import os
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +43,8 @@ def main(request_path: str) -> None:
     for unit in request["units"]:
         journal.about(unit["name"])
         at = journal.size()
-        end = process.run_forked(lambda unit=unit: _Unit(unit, request["a5"], out, journal, book, limits).run(),
-                                 limits, journal.size)
+        work = _Unit(unit, request["a5"], out, journal, book, limits)
+        end = process.run_forked(work.run, limits, journal.size)
         if end.returncode != 0:
             begun = [e["what"] for e in journal.since(at) if e["event"] == "begin"]
             journal.write(begun[-1] if begun else "imports", **_death(end, limits))
@@ -83,8 +84,9 @@ class _Unit:
         self.book.take()   # what an import launches is nobody's case
         self.journal.write("imports", outcome="ok", seconds=round(time.monotonic() - start, 2),
                            kernels=[f.fn.__name__ for f in recorder.jit_functions(module)])
-        sources = ([(file, lambda file=file: cases.of_file(Path(file), module)) for file in self.unit["case_files"]]
-                   + [(name, lambda name=name: cases.of_operator(name)) for name in self.unit["operators"]])
+        sources: list[tuple[str, Callable[[], Iterator[Case]]]] = [
+            *((file, partial(cases.of_file, Path(file), module)) for file in self.unit["case_files"]),
+            *((name, partial(cases.of_operator, name)) for name in self.unit["operators"])]
         for source, provide in sources:
             self.journal.write("begin", what="cases", source=source)
             try:
@@ -99,7 +101,7 @@ class _Unit:
         """Run cases in a fork; where it dies, note that and go on behind it in another."""
         while todo:
             at = self.journal.size()
-            end = process.run_forked(lambda: [self._case(*case) for case in todo], self.limits, self.journal.size)
+            end = process.run_forked(partial(self._in_turn, todo), self.limits, self.journal.size)
             if end.returncode == 0:
                 return
             events = self.journal.since(at)
@@ -113,6 +115,10 @@ class _Unit:
                 self.journal.write("ttir", key=last["key"], **_death(end, self.limits))
                 self.settled.add(last["key"])
                 todo = todo[at_case:]   # its other launches may not be lowered yet
+
+    def _in_turn(self, todo: list[Case]) -> None:
+        for name, call in todo:
+            self._case(name, call)
 
     def _case(self, name: str, call: Callable[[], Any]) -> None:
         from migrate.gate.child import load

@@ -7,6 +7,7 @@ its own, as `gate_cases()`.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -20,7 +21,7 @@ def of_file(path: Path, module: ModuleType) -> Iterator[Case]:
     own = Path(module.__file__ or "").resolve() == path.resolve()
     cases = module.gate_cases if own else load(path, None).cases
     for name, call in cases():
-        yield name, lambda call=call: call(module)
+        yield name, partial(call, module)
 
 
 def of_operator(name: str) -> Iterator[Case]:
@@ -30,7 +31,8 @@ def of_operator(name: str) -> Iterator[Case]:
     operator = catalog.get(name)
     for case in operator.cases:
         for dtype in operator.dtypes:
-            def call(case: Any = case, dtype: Any = dtype) -> None:
-                operator.load("cpu")(**case.build(0, dtype))
+            yield f"{case.name} {str(dtype).removeprefix('torch.')}", partial(_call, operator, case, dtype)
 
-            yield f"{case.name} {str(dtype).removeprefix('torch.')}", call
+
+def _call(operator: Any, case: Any, dtype: Any) -> None:
+    operator.load("cpu")(**case.build(0, dtype))
