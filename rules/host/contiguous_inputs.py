@@ -32,6 +32,7 @@ class ContiguousInputs(Rule):
     * a tensor that is proven contiguous: fresh from `torch.empty`, or after `.contiguous()`;
     * a transposed or expanded view, or a tensor whose strides the function compares with 0: its layout is meant, and
       a copy of a broadcast can be large. Reported by ASC201, which then keeps the strides;
+    * a tensor whose strides are taken in an inner block, or before other lines change it;
     * launches whose arguments cannot be matched to the kernel's parameters.
     """
 
@@ -184,7 +185,8 @@ class ContiguousInputs(Rule):
             todo: dict[str, StrideArg] = {}
             for arg in strides.args.values():
                 tensor = strides.tensor(arg)
-                if not tensor.contiguous and arg.pointers and not meant(launch, arg, tensor):
+                if (not tensor.contiguous and arg.pointers and not meant(launch, arg, tensor)
+                        and not _read_elsewhere(launch, strides, arg.tensor)):
                     todo.setdefault(arg.tensor, arg)
             if todo and not self._guards(launch, strides, todo):
                 self._before_launch(launch, strides, todo)
@@ -284,6 +286,21 @@ def first_use(launch: Launch, strides: Strides) -> cst.CSTNode:
             if tree.parent(where) is tree.parent(home) and tree.span(where)[0] < tree.span(home)[0]:
                 return where
     return home
+
+
+def _read_elsewhere(launch: Launch, strides: Strides, name: str) -> bool:
+    """Strides of the tensor are taken where a line before the launch would come too late for them."""
+    tree = launch.source.tree
+    assert launch.function is not None
+    block, line = tree.parent(tree.statement(launch.call)), tree.span(first_use(launch, strides))[0]
+    launched = {c for other in launch.source.launches for c in find(other.call, cst.Call)}
+    for call in find(launch.function.body, cst.Call):
+        if isinstance(call.func, cst.Attribute) and code(call.func) == f"{name}.stride" and call not in launched:
+            where = tree.statement(call)
+            compared = tree.enclosing(call, cst.Comparison) is not None
+            if not compared and (tree.parent(where) is not block or tree.span(where)[0] < line):
+                return True
+    return False
 
 
 def _guarded_name(branch: cst.If) -> str:
