@@ -269,14 +269,12 @@ class Evaluator:
         raise NotStatic(f"{qualified} is not known")
 
     def _Attribute(self, source: Source, node: cst.Attribute, env: dict[str, Any]) -> Any:
-        qualified = source.qualified(node)
-        if qualified and qualified.partition(".")[0] not in env:
+        root = _root(node)
+        if isinstance(root, cst.Name) and root.value not in env:
+            qualified = source.qualified(node)
             if qualified in self.facts:
                 return self.facts[qualified]
-            if qualified in CONFIG:
-                return CONFIG
-            root = cst.ensure_type(_root(node), cst.Name).value
-            if root in source.imports and root not in env:
+            if root.value in source.imports:
                 return self._imported(source, qualified)
         owner = self._value(source, node.value, env)
         name = node.attr.value
