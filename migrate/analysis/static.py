@@ -230,30 +230,37 @@ class Evaluator:
             return Function(source, source.definitions[name], {})
         if name in source.imports:
             return self._imported(source, source.imports[name])
-        chosen = self._chosen(source, name)
-        if chosen is not None:
-            return self._value(source, chosen, {})
+        made = self._replayed(source, name)
+        if made is not UNKNOWN:
+            return made
         if name in BUILTINS:
             return BUILTINS[name]
         raise NotStatic(f"{name} is not known")
 
-    def _chosen(self, source: Source, name: str) -> cst.BaseExpression | None:
-        """The value of a module constant that a top-level `if` assigns in each of its branches."""
+    def _replayed(self, source: Source, name: str) -> Any:
+        """A module constant that several statements make, some under an `if`; UNKNOWN if there are none."""
+        env: dict[str, Any] = {}
         for unit in source.tree.units:
-            branch: Any = unit.statement
-            while isinstance(branch, cst.If):
-                values = [a.value for s in branch.body.body for a in find(s, cst.Assign)
-                          if any(isinstance(t.target, cst.Name) and t.target.value == name for t in a.targets)]
-                if not values:
-                    break
-                if _known(self._value(source, branch.test, {})):
-                    return values[-1]
-                branch = branch.orelse
-                if isinstance(branch, cst.Else):
-                    values = [a.value for s in branch.body.body for a in find(s, cst.Assign)
-                              if any(isinstance(t.target, cst.Name) and t.target.value == name for t in a.targets)]
-                    return values[-1] if values else None
-        return None
+            if isinstance(unit.statement, (cst.SimpleStatementLine, cst.If)):
+                self._replay(source, unit.statement, name, env)
+        return env.get(name, UNKNOWN)
+
+    def _replay(self, source: Source, node: cst.CSTNode, name: str, env: dict[str, Any]) -> None:
+        """Run what assigns this name, and nothing else, in a statement at the top of a module."""
+        if name not in {n.value for a in find(node, cst.Assign, cst.AugAssign, cst.AnnAssign)
+                        for n in find(a.targets[0].target if isinstance(a, cst.Assign) else a.target, cst.Name)}:
+            return
+        if isinstance(node, cst.SimpleStatementLine):
+            for small in node.body:
+                self._small(source, small, env)
+        elif isinstance(node, (cst.If, cst.Else)):
+            if isinstance(node, cst.Else) or _known(self._value(source, node.test, env)):
+                for statement in node.body.body:
+                    self._replay(source, statement, name, env)
+            elif node.orelse is not None:
+                self._replay(source, node.orelse, name, env)
+        else:
+            raise NotStatic(f"{name} is assigned inside a {type(node).__name__}")
 
     def _imported(self, source: Source, qualified: str) -> Any:
         for _ in range(5):                      # a package may re-export what its own modules export

@@ -700,25 +700,10 @@ class FreezeAutotune(Rule):
             targets = [t.target for t in node.targets] if isinstance(node, cst.Assign) else [node.target]
             for target in targets:
                 if isinstance(target, cst.Name) and target.value == value.value:
-                    kinds.add(self._kind(node.value) if isinstance(node, (cst.Assign, cst.AnnAssign)) else "other")
+                    kinds.add(_kind(launch.source, node.value) if isinstance(node, (cst.Assign, cst.AnnAssign)) else "other")
                 elif isinstance(target, cst.Tuple) and any(n.value == value.value for n in find(target, cst.Name)):
                     kinds.add("other")
         return kinds
-
-    def _kind(self, value: cst.BaseExpression | None) -> str:
-        if isinstance(value, cst.IfExp):
-            kinds = {self._kind(value.body), self._kind(value.orelse)}
-            return kinds.pop() if len(kinds) == 1 else "other"
-        if not isinstance(value, cst.Call):
-            return "other"
-        name = self.source.qualified(value.func)
-        if name in EMPTY:
-            return "empty"
-        if name in ZEROS:
-            return "zeros"
-        if name in FILLED:
-            return "filled"
-        return NEW.get(value.func.attr.value, "other") if isinstance(value.func, cst.Attribute) else "other"
 
     def _reset(self, launch: Launch, names: tuple[str, ...]) -> tuple[list[str], list[str]]:
         """Statements for `reset_to_zero` where the host allocates without values; names that nothing is known of."""
@@ -814,6 +799,22 @@ class FreezeAutotune(Rule):
         if node.names[-1] in aliases:
             kept[-1] = kept[-1].with_changes(comma=node.names[-1].comma)
         self.replace(node, node.with_changes(names=kept), message)
+
+
+def _kind(source: Source, value: cst.BaseExpression | None) -> str:
+    if isinstance(value, cst.IfExp):
+        kinds = {_kind(source, value.body), _kind(source, value.orelse)}
+        return kinds.pop() if len(kinds) == 1 else "other"
+    if not isinstance(value, cst.Call):
+        return "other"
+    name = source.qualified(value.func)
+    if name in EMPTY:
+        return "empty"
+    if name in ZEROS:
+        return "zeros"
+    if name in FILLED:
+        return "filled"
+    return NEW.get(value.func.attr.value, "other") if isinstance(value.func, cst.Attribute) else "other"
 
 
 def _literal(value: Any) -> str:
