@@ -50,3 +50,12 @@ def parenthesised(node: cst.BaseExpression) -> cst.BaseExpression:
 
 def comments(lines: Sequence[cst.EmptyLine]) -> list[str]:
     return [line.comment.value for line in lines if line.comment]
+
+
+def cast(node: cst.BaseExpression, dtype: str, *, language: str, tensor: bool) -> cst.BaseExpression:
+    """`node.to(dtype)`; `tl.cast(node, dtype)` where the value may be a number, which has no `.to`."""
+    to = cst.parse_expression(dtype)
+    if not tensor:
+        return cst.Call(cst.parse_expression(f"{language}.cast"), [cst.Arg(node), cst.Arg(to)])
+    base = node if is_atom(node) else parenthesised(node)
+    return cst.Call(cst.Attribute(base, cst.Name("to")), [cst.Arg(to)])
