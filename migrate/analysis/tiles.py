@@ -250,10 +250,8 @@ class _Run:
     # Statements. Each returns whether the code after it is out of reach.
 
     def block(self, body: cst.BaseSuite) -> bool:
-        for statement in body.body:
-            if self.statement(statement):
-                return True
-        return False
+        step = self.small if type(body) is cst.SimpleStatementSuite else self.statement
+        return any(step(statement) for statement in body.body)          # type: ignore[operator]
 
     def statement(self, node: cst.CSTNode) -> bool:
         kind = type(node)
