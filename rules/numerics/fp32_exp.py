@@ -6,6 +6,7 @@ import libcst as cst
 from migrate.analysis.tiles import HALF, INTS, NUMBER, TENSOR, Value, called, dotted, kernel_at, tiles
 from migrate.edit import cast
 from migrate.rule import SAME, Example, Ref, Rule, Safety
+from rules.numerics.portable_math import LIBRARIES, PLAIN
 
 FLOAT32_ONLY = frozenset({"exp", "exp2", "log", "log2", "sin", "cos", "sqrt", "sqrt_rn", "rsqrt", "erf", "floor",
                           "ceil", "sigmoid", "softmax", "div_rn"})
@@ -175,15 +176,18 @@ class Fp32Exp(Rule):
     def _arguments(self, call: cst.Call) -> tuple[str, list[cst.BaseExpression]]:
         """The function's name and the arguments that have to be float32; none for any other call."""
         func = call.func
-        if isinstance(func, cst.Attribute) and func.attr.value not in NAMES:
+        if isinstance(func, cst.Attribute) and func.attr.value not in NAMES and func.attr.value not in PLAIN:
             return "", []
         full = called(self.source, func)
-        name = full.rpartition(".")[2]
+        library, _, name = full.rpartition(".")
+        if library in LIBRARIES and PLAIN.get(name) in FLOAT32_ONLY and not any(a.star for a in call.args):
+            return name, [a.value for a in call.args]
         if full in (f"triton.language.{name}", f"triton.language.math.{name}"):
             if name not in NAMES or any(a.star for a in call.args):
                 return "", []
             return name, [a.value for a in call.args[:2 if name == "div_rn" else 1]]
-        if isinstance(func, cst.Attribute) and dotted(func).partition(".")[0] not in self.source.imports:
+        if isinstance(func, cst.Attribute) and func.attr.value in NAMES and (
+                dotted(func).partition(".")[0] not in self.source.imports):
             return func.attr.value, [func.value]
         return "", []
 
