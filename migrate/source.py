@@ -90,6 +90,11 @@ class Source:
                     table[name] = stem + name
         return table
 
+    @functools.cached_property
+    def language(self) -> str:
+        """What this file calls `triton.language`, usually `tl`."""
+        return next((k for k, v in self.imports.items() if v == "triton.language"), "triton.language")
+
     def imported_module(self, node: cst.ImportFrom) -> str | None:
         """The absolute module of a `from ... import`; None when a relative one leaves the package."""
         if not node.relative:
