@@ -21,7 +21,8 @@ class DebugBarrier(Rule):
     synchronisation between DMA, vector and cube units itself, and the barrier becomes `pipe_barrier[PIPE_ALL]`: all
     units of the core drain, in every round of a loop.
 
-    A thin helper whose whole body is the barrier counts as the barrier.
+    A call of a thin helper whose whole body is the barrier counts as the barrier; the helper keeps it, for the calls
+    that stay.
 
     ## What it leaves alone
     A barrier that stands between a store and a later load of the same pointer parameter, counting rounds of a loop that
@@ -33,7 +34,7 @@ class DebugBarrier(Rule):
     name = "debug-barrier"
     summary = "`tl.debug_barrier()` drains every unit of the core and orders nothing that needs ordering"
     safety = Safety.SAFE
-    triggers = ("debug_barrier",)
+    triggers = ("barrier",)
     references = (
         Ref("https://github.com/triton-lang/triton-ascend/issues/1416",
             "a load after a store of the same output in one program returned stale data", "issue"),
@@ -51,6 +52,7 @@ class DebugBarrier(Rule):
                     at = tl.arange(0, BLOCK)
                     for i in range(n):
                         tile = tl.load(x + i * BLOCK + at)
+
                         # keep this line
                         tl.debug_barrier()  # DO NOT REMOVE
                         tl.store(y + i * BLOCK + at, tile * 2)
@@ -64,6 +66,7 @@ class DebugBarrier(Rule):
                     at = tl.arange(0, BLOCK)
                     for i in range(n):
                         tile = tl.load(x + i * BLOCK + at)
+
                         tl.store(y + i * BLOCK + at, tile * 2)
                 """),
         Example("through a thin helper, as the only statement of a branch",
@@ -89,7 +92,7 @@ class DebugBarrier(Rule):
 
                 @triton.jit
                 def wait():
-                    pass
+                    tl.debug_barrier()
 
                 @triton.jit
                 def copy(x, y, SLOW: tl.constexpr, BLOCK: tl.constexpr):
@@ -138,17 +141,32 @@ class DebugBarrier(Rule):
             return
         kernel = kernel_of(self.source, node)
         line = self.source.tree.parent(node)
-        if kernel is None or line is None:
+        if kernel is None or line is None or _only_statement(kernel.node) is node:
             return
         through = self._through_memory(kernel, node.value)
         if through:
-            self.report(node, f"`{min(through)}` is stored before this barrier and loaded after it: keep the value in a "
-                              "tile, or split the kernel; the barrier stays")
+            self.report(node, f"`{min(through)}` is stored before this barrier and loaded after it: keep the value "
+                              "in a tile, or split the kernel; the barrier stays")
         else:
             alone = isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
-            self.replace(line if alone else node, cst.RemoveFromParent(),
-                         "removed a barrier: nothing goes through global memory across it, "
-                         "and it drains every unit of the core", at=node)
+            self.together(self._without(line) if alone else {node: cst.RemoveFromParent()},
+                          "removed a barrier: nothing goes through global memory across it, "
+                          "and it drains every unit of the core", at=node)
+
+    def _without(self, line: cst.CSTNode) -> dict[cst.CSTNode, object]:
+        """The line goes, with the comment right above it; what stands above a blank line stays for the next one."""
+        edits: dict[cst.CSTNode, object] = {line: cst.RemoveFromParent()}
+        block = self.source.tree.parent(line)
+        if not isinstance(line, cst.SimpleStatementLine) or not isinstance(block, cst.IndentedBlock):
+            return edits
+        blank = max((i + 1 for i, empty in enumerate(line.leading_lines) if empty.comment is None), default=0)
+        after = block.body[list(block.body).index(line) + 1:]
+        if blank and after and isinstance(after[0], (cst.SimpleStatementLine, cst.For, cst.If, cst.While)):
+            lines = after[0].leading_lines
+            if lines and lines[0].comment is None:
+                blank -= 1                      # one blank line is enough
+            edits[after[0]] = after[0].with_changes(leading_lines=[*line.leading_lines[:blank], *lines])
+        return edits
 
     def _is_barrier(self, call: cst.Call) -> bool:
         if self.source.qualified(call.func) == BARRIER:
@@ -156,10 +174,9 @@ class DebugBarrier(Rule):
         helper = self.source.resolve(call.func.value) if isinstance(call.func, cst.Name) else None
         if helper is None or not is_jit(*helper):
             return False
-        body = [s for line in helper[1].body.body if isinstance(line, cst.SimpleStatementLine) for s in line.body
-                if not (isinstance(s, cst.Expr) and isinstance(s.value, cst.SimpleString))]
-        return (len(body) == 1 and isinstance(body[0], cst.Expr) and isinstance(body[0].value, cst.Call)
-                and helper[0].qualified(body[0].value.func) == BARRIER)
+        only = _only_statement(helper[1])
+        return (only is not None and isinstance(only.value, cst.Call)
+                and helper[0].qualified(only.value.func) == BARRIER)
 
     def _through_memory(self, kernel: Kernel, barrier: cst.Call) -> frozenset[str]:
         """Parameters that a store before the barrier and a load after it share, in some order of execution."""
@@ -176,3 +193,12 @@ class DebugBarrier(Rule):
             if at[access.node] > here or access.node in again:
                 loaded |= access.loads
         return stored & loaded
+
+
+def _only_statement(function: cst.FunctionDef) -> cst.Expr | None:
+    """The one expression that is the whole body of a function, its docstring aside."""
+    body: list[cst.CSTNode] = []
+    for line in function.body.body:
+        body += line.body if isinstance(line, cst.SimpleStatementLine) else [line]
+    body = [s for s in body if not (isinstance(s, cst.Expr) and isinstance(s.value, cst.SimpleString))]
+    return body[0] if len(body) == 1 and isinstance(body[0], cst.Expr) else None
