@@ -58,7 +58,7 @@ class CacheHint(Rule):
         Ref("https://github.com/triton-lang/triton-ascend/blob/main/docs/zh/triton_api/Iterators/range.md",
             "tl.range takes num_stages, without effect", "doc"),
         Ref("https://pypi.org/project/triton-ascend/3.2.0/",
-            "the final HIVM of a loop of loads and stores is the same with every hint that this rule drops and without; "
+            "the final HIVM of a loop of loads and stores is the same with each dropped hint and without; "
             "loop_unroll_factor=2 does unroll; multiple_of and max_contiguous compile", "compiled"),
     )
     examples = (

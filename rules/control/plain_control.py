@@ -1,0 +1,502 @@
+"""ASC501 plain-control."""
+from __future__ import annotations
+
+import functools
+
+import libcst as cst
+
+from migrate.analysis.control import Constness, kernel_of, operands
+from migrate.analysis.kernels import Kernel, is_jit, match_args
+from migrate.edit import code, expression
+from migrate.rule import SAME, Example, Ref, Rule, Safety
+from migrate.tree import find
+from rules.control.loop_exit import without_exit
+from rules.control.pointer_choice import PointerChoice
+
+SHAPES = frozenset({"arange", "zeros", "full", "reshape", "make_block_ptr", "static_range"})
+
+
+class PlainControl(Rule):
+    """Rewrite control flow that the Ascend front end or adapter does not take.
+
+    ## Why
+    triton-ascend 3.2.0 has the front end of Triton 3.2, and its adapter follows an address only through arithmetic:
+
+    * `a or b or c` is a front-end error: `(a or b) or c`. The same goes for `and`;
+    * a condition that mixes a constant of the compilation with a value on the device (`last and RETURN_STATE`) is not
+      folded, as later Tritons do. The branch is compiled although it can never run, and meets the `None` pointer or the
+      undefined name that the constant was there to keep away. The constant gets an `if` of its own, around the other;
+    * `continue` and `break` are front-end errors: what follows them goes under a condition;
+    * a pointer chosen on the device (`x + a if c else x + b`, `if c: p += n`) crashes the adapter. The choice moves into
+      the offset: `x + tl.where(c, a, b)`;
+    * `range` over constants, whose index has to be a constant itself (it indexes a tuple, shapes a tile, or fills a
+      `tl.constexpr`), becomes `tl.static_range`. Loops over constants that compile as loops stay loops: unrolling them
+      multiplies the code, and the tiles that are live at once.
+
+    ## What it leaves alone
+    Reported instead:
+    * `return` inside a loop, and `break` or `continue` of any other shape than one `if` in the loop's own body;
+    * pointers to different tensors, chosen on the device: load both and select the value;
+    * a product under a run-time condition outside any loop, in a kernel that also works on vectors: with
+      ascendnpu-ir 1.2.0 the pipelining of cube and vector work may crash on it. Inside loops it compiles.
+
+    `if CONSTEXPR and run_time: ... else: ...` stays: nesting it would double the else. ASC502 looks at its pointers.
+    """
+
+    id = "ASC501"
+    name = "plain-control"
+    summary = "control flow in the forms that the Ascend front end and adapter follow"
+    safety = Safety.SAFE
+    triggers = ("jit",)
+    references = (
+        Ref("https://github.com/triton-lang/triton-ascend/issues/2333",
+            "chained boolean operators (A or B or C) are not supported; use parentheses to split the chain", "issue"),
+        Ref("https://pypi.org/project/triton-ascend/3.2.0/",
+            "unsupported AST node type: Break, Continue; Cannot have `return` statements inside `while` or `for`; "
+            "both forms of each example compiled, before and after", "compiled"),
+        Ref("https://pypi.org/project/triton-ascend/3.2.0/",
+            "triton-adapter-opt crashes on `p = x if c else x + 64` and on `if c: p += 64`; with tl.where on the offset "
+            "each is one DMA", "compiled"),
+        Ref("https://pypi.org/project/ascendnpu-ir/1.2.0/",
+            "bishengir-compile dies of a segmentation fault on `if pid > 0: acc = tl.dot(a, b) * s[:, None]` before a "
+            "loop of products; the same inside the loop compiles", "compiled"),
+    )
+    examples = (
+        Example("a chain of conditions",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def edge(x, y, n, BLOCK: tl.constexpr):
+                    i = tl.program_id(0)
+                    at = tl.arange(0, BLOCK)
+                    if i == 0 or i == n or i == 7:  # the edges
+                        tl.store(y + i * BLOCK + at, tl.load(x + at))
+                """,
+            after="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def edge(x, y, n, BLOCK: tl.constexpr):
+                    i = tl.program_id(0)
+                    at = tl.arange(0, BLOCK)
+                    if (i == 0 or i == n) or i == 7:  # the edges
+                        tl.store(y + i * BLOCK + at, tl.load(x + at))
+                """),
+        Example("a constant mixed into a run-time condition",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def last(x, y, state, n, KEEP: tl.constexpr, BLOCK: tl.constexpr):
+                    at = tl.arange(0, BLOCK)
+                    if KEEP:
+                        p_state = state + at
+                    for i in range(n):
+                        tile = tl.load(x + i * BLOCK + at)
+                        # only the last one is kept
+                        if i == n - 1 and KEEP:
+                            tl.store(p_state, tile)
+                        tl.store(y + i * BLOCK + at, tile)
+                """,
+            after="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def last(x, y, state, n, KEEP: tl.constexpr, BLOCK: tl.constexpr):
+                    at = tl.arange(0, BLOCK)
+                    if KEEP:
+                        p_state = state + at
+                    for i in range(n):
+                        tile = tl.load(x + i * BLOCK + at)
+                        # only the last one is kept
+                        if KEEP:
+                            if i == n - 1:
+                                tl.store(p_state, tile)
+                        tl.store(y + i * BLOCK + at, tile)
+                """),
+        Example("skipping a round",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def skip(x, y, n, odd, BLOCK: tl.constexpr):
+                    at = tl.arange(0, BLOCK)
+                    for i in range(n):
+                        tile = tl.load(x + i * BLOCK + at)
+                        # not this one
+                        if i == odd:
+                            continue
+                        tl.store(y + i * BLOCK + at, tile)
+                """,
+            after="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def skip(x, y, n, odd, BLOCK: tl.constexpr):
+                    at = tl.arange(0, BLOCK)
+                    for i in range(n):
+                        tile = tl.load(x + i * BLOCK + at)
+                        # not this one
+                        if not (i == odd):
+                            tl.store(y + i * BLOCK + at, tile)
+                """),
+        Example("leaving a loop early",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def until(x, y, n, limit, BLOCK: tl.constexpr):
+                    at = tl.arange(0, BLOCK)
+                    for i in range(n):
+                        tile = tl.load(x + i * BLOCK + at)
+                        if tl.sum(tile) > limit:
+                            break
+                        tl.store(y + i * BLOCK + at, tile)
+                """,
+            after="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def until(x, y, n, limit, BLOCK: tl.constexpr):
+                    at = tl.arange(0, BLOCK)
+                    stop = False
+                    for i in range(n):
+                        if not stop:
+                            tile = tl.load(x + i * BLOCK + at)
+                            stop = tl.sum(tile) > limit
+                            if not stop:
+                                tl.store(y + i * BLOCK + at, tile)
+                """),
+        Example("a pointer chosen on the device, three ways",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def tail(x, y, n, BLOCK: tl.constexpr):
+                    i = tl.program_id(0)
+                    at = tl.arange(0, BLOCK)
+                    p_in = x + i * BLOCK if i < n else x + (n - 1) * BLOCK
+                    if i == 0:
+                        p_last = x + i + n
+                    else:
+                        p_last = x + i
+                    p_out = y + at
+                    if i > 0:
+                        p_out += i * BLOCK  # my own part
+                    tl.store(p_out, tl.load(p_in + at) + tl.load(p_last))
+                """,
+            after="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def tail(x, y, n, BLOCK: tl.constexpr):
+                    i = tl.program_id(0)
+                    at = tl.arange(0, BLOCK)
+                    p_in = x + tl.where(i < n, i * BLOCK, (n - 1) * BLOCK)
+                    p_last = x + i + tl.where(i == 0, n, 0)
+                    p_out = y + at
+                    p_out += tl.where(i > 0, i * BLOCK, 0)  # my own part
+                    tl.store(p_out, tl.load(p_in + at) + tl.load(p_last))
+                """),
+        Example("a loop whose index has to be a constant",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def halves(x, y, N: tl.constexpr, BLOCK: tl.constexpr):
+                    at = tl.arange(0, BLOCK)
+                    for i in range(N):
+                        START: tl.constexpr = i * BLOCK
+                        tl.store(y + START + at, tl.load(x + START + at))
+                    for i in range(N):
+                        tl.store(y + i * BLOCK + at, tl.load(x + i * BLOCK + at))
+                """,
+            after="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def halves(x, y, N: tl.constexpr, BLOCK: tl.constexpr):
+                    at = tl.arange(0, BLOCK)
+                    for i in tl.static_range(N):
+                        START: tl.constexpr = i * BLOCK
+                        tl.store(y + START + at, tl.load(x + START + at))
+                    for i in range(N):
+                        tl.store(y + i * BLOCK + at, tl.load(x + i * BLOCK + at))
+                """),
+        Example("reports a return in a loop, and pointers to two tensors",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def pick(x, z, y, n, BLOCK: tl.constexpr):
+                    i = tl.program_id(0)
+                    at = tl.arange(0, BLOCK)
+                    p = x if i < n else z
+                    q = x + at
+                    if i == n:
+                        q = z + at
+                    for j in range(n):
+                        if j == i:
+                            return
+                        tl.store(y + j * BLOCK + at, tl.load(p + at) + tl.load(q))
+                """,
+            after=SAME,
+            reports=3),
+        Example("reports a product under a run-time condition",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def scan(x, y, s, n, BLOCK: tl.constexpr):
+                    at = tl.arange(0, BLOCK)
+                    here = at[:, None] * BLOCK + at[None, :]
+                    scale = tl.exp(tl.load(s + at))
+                    tile = tl.load(x + here)
+                    acc = tl.zeros([BLOCK, BLOCK], tl.float32)
+                    if tl.program_id(0) > 0:
+                        acc = tl.dot(tile, tl.load(y + here)) * scale[:, None]
+                    for i in range(n):
+                        acc += tl.dot(tile, tile * scale)
+                    tl.store(y + here, acc)
+                """,
+            after=SAME,
+            reports=1),
+        Example("leaves conditions on constants alone, integers chosen on the device, and host code",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def plain(x, y, bias, n, HAS_BIAS: tl.constexpr, MODE: tl.constexpr, BLOCK: tl.constexpr):
+                    at = tl.arange(0, BLOCK)
+                    size = BLOCK if n > BLOCK else n
+                    tile = tl.load(x + at, mask=(at < size) & (at < n), other=0.0)
+                    for i in tl.static_range(2):
+                        if HAS_BIAS and i == 0:
+                            tile += tl.load(bias + at)
+                    if bias is not None and MODE == 1:
+                        tile *= 2
+                    p = x if HAS_BIAS else y
+                    tl.store(p + at, tile)
+
+                def host(a, b, c):
+                    for i in range(3):
+                        if a or b or c:
+                            break
+                """,
+            after=SAME),
+        Example("leaves what the author asked to keep",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def last(x, y, n, KEEP: tl.constexpr, BLOCK: tl.constexpr):
+                    at = tl.arange(0, BLOCK)
+                    if KEEP and tl.program_id(0) == n:  # migrate: ignore[ASC501] shared with the GPU
+                        tl.store(y + at, tl.load(x + at))
+                """,
+            after=SAME),
+    )
+
+    # Facts
+
+    @functools.cached_property
+    def _tl(self) -> str:
+        return next((local for local, name in self.source.imports.items() if name == "triton.language"), "tl")
+
+    @functools.cached_property
+    def _facts(self) -> dict[str, tuple[Constness, PointerChoice]]:
+        return {}
+
+    def _about(self, kernel: Kernel) -> tuple[Constness, PointerChoice]:
+        if kernel.name not in self._facts:
+            self._facts[kernel.name] = Constness(kernel), PointerChoice(self.source, kernel, self._tl)
+        return self._facts[kernel.name]
+
+    # Chains
+
+    def visit_BooleanOperation(self, node: cst.BooleanOperation) -> None:
+        left = node.left
+        if (isinstance(left, cst.BooleanOperation) and not left.lpar and type(left.operator) is type(node.operator)
+                and kernel_of(self.source, node) is not None and not self._in_nested_test(node)):
+            word = "or" if isinstance(node.operator, cst.Or) else "and"
+            self.replace(left, left.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()]),
+                         f"a chain of `{word}` is a front-end error: two at a time", at=node)
+
+    def _in_nested_test(self, node: cst.CSTNode) -> bool:
+        """Its `if` is taken apart in this pass; what is left of the chain comes next."""
+        child = node
+        for up in self.source.tree.ancestors(node):
+            if isinstance(up, cst.If):
+                return up.test is child and self._nested(up) is not None
+            child = up
+        return False
+
+    # Conditions
+
+    def visit_If(self, node: cst.If) -> None:
+        kernel = kernel_of(self.source, node)
+        if kernel is None:
+            return
+        nested = self._nested(node)
+        if nested is not None:
+            self.replace(node, nested, "a constant gets an `if` of its own: mixed into a run-time condition it does not "
+                                       "keep the branch from being compiled")
+            return
+        constness, choice = self._about(kernel)
+        if constness.folds(node.test):
+            return
+        lines = choice.of_if(node) if isinstance(self.source.tree.parent(node), cst.IndentedBlock) else None
+        if lines is not None:
+            self.replace(node, cst.FlattenSentinel(lines),
+                         "the device chooses an offset, not a pointer: the adapter crashes on a chosen pointer")
+            return
+        for name in choice.merged(node):
+            self.report(node, f"`{name}` is a pointer that depends on a run-time condition: choose an offset into one "
+                              "tensor, or load both and select the value")
+        self._product(kernel, node)
+
+    def _nested(self, node: cst.If) -> cst.If | None:
+        """`if run_time and CONSTANT:` as two, the constant outside; None for any other `if`."""
+        kernel = kernel_of(self.source, node) if isinstance(node.test, cst.BooleanOperation) else None
+        if kernel is None or node.orelse is not None:
+            return None
+        tests = operands(node.test, cst.And)
+        constness = self._about(kernel)[0]
+        outer = [t for t in tests if constness.folds(t)]
+        inner = [t for t in tests if not constness.folds(t)]
+        if not outer or not inner or any("atomic" in code(t) for t in inner):
+            return None
+        inside = cst.If(_all_of(inner), node.body, whitespace_after_test=node.whitespace_after_test)
+        return node.with_changes(test=_all_of(outer), body=cst.IndentedBlock([inside]))
+
+    def _product(self, kernel: Kernel, node: cst.If) -> None:
+        """Reported once for the outermost `if` that holds one."""
+        around = list(self.source.tree.ancestors(node))
+        constness = self._about(kernel)[0]
+        if any(isinstance(a, (cst.For, cst.While)) or (isinstance(a, cst.If) and not constness.folds(a.test))
+               for a in around) or any(True for _ in find(node, cst.Return)):
+            return
+        dots = [c for block in (node.body, node.orelse) if block is not None for c in find(block, cst.Call)
+                if self.source.qualified(c.func) == "triton.language.dot"]
+        mixed = any(self.source.qualified(c.func).rpartition(".")[2] in ("exp", "exp2", "where")
+                    for c in find(kernel.node.body, cst.Call))
+        every = [c for c in find(kernel.node.body, cst.Call) if self.source.qualified(c.func) == "triton.language.dot"]
+        if dots and mixed and len(every) > len(dots):
+            self.report(node, "a product under a run-time condition: the compiler may crash on it; take the product out "
+                              "and select its result with `tl.where`, its loads masked by the condition")
+
+    def visit_IfExp(self, node: cst.IfExp) -> None:
+        kernel = kernel_of(self.source, node)
+        if kernel is None:
+            return
+        constness, choice = self._about(kernel)
+        if constness.folds(node.test) or not (choice.is_pointer(node.body) or choice.is_pointer(node.orelse)):
+            return
+        new = choice.offset(node.test, node.body, node.orelse)
+        if new is None:
+            self.report(node, "a pointer chosen on the device: choose an offset into one tensor, or load both and select "
+                              "the value")
+        else:
+            self.replace(node, new.with_changes(lpar=node.lpar, rpar=node.rpar),
+                         "the device chooses an offset, not a pointer: the adapter crashes on a chosen pointer")
+
+    # Loops
+
+    def visit_For(self, node: cst.For) -> None:
+        self._exits(node)
+        kernel = kernel_of(self.source, node)
+        call = node.iter
+        if (kernel is None or not isinstance(call, cst.Call) or not isinstance(node.target, cst.Name)
+                or node in self.edits or any(a.keyword or a.star for a in call.args)
+                or self.source.qualified(call.func) not in ("range", "triton.language.range")):
+            return
+        constness = self._about(kernel)[0]
+        if all(constness.folds(a.value) for a in call.args) and self._needs_constant(node, node.target.value):
+            self.replace(call.func, expression(f"{self._tl}.static_range"),
+                         f"`{node.target.value}` has to be a constant in this loop", at=node.iter)
+
+    def visit_While(self, node: cst.While) -> None:
+        self._exits(node)
+
+    def _needs_constant(self, loop: cst.For, index: str) -> bool:
+        def reads(node: cst.CSTNode) -> bool:
+            return any(n.value == index for n in find(node, cst.Name))
+
+        for part in find(loop.body, cst.AnnAssign, cst.Subscript, cst.Call):
+            if isinstance(part, cst.AnnAssign):
+                if part.value is not None and reads(part.value) and self.source.qualified(
+                        part.annotation.annotation).endswith(".constexpr"):
+                    return True
+            elif isinstance(part, cst.Subscript):
+                if any(isinstance(e.slice, cst.Index) and reads(e.slice.value) for e in part.slice):
+                    return True
+            elif self.source.qualified(part.func).startswith("triton.language."):
+                if self.source.qualified(part.func).rpartition(".")[2] in SHAPES and any(
+                        isinstance(a.value, (cst.List, cst.Tuple)) and reads(a.value)
+                        and self.source.qualified(part.func).rpartition(".")[2] in ("zeros", "full", "reshape")
+                        for a in part.args[:2]):
+                    return True
+            elif isinstance(part.func, cst.Name):
+                helper = self.source.resolve(part.func.value)
+                if helper and is_jit(*helper):
+                    params = Kernel(*helper).params
+                    if any(params[name].constexpr and reads(arg.value)
+                           for arg, name in match_args(part, list(params))):
+                        return True
+        return False
+
+    def _exits(self, loop: cst.For | cst.While) -> None:
+        leaves = [n for n in find(loop.body, cst.Break, cst.Continue, cst.Return)]
+        if not leaves or kernel_of(self.source, loop) is None:
+            return
+        returns = [n for n in leaves if isinstance(n, cst.Return)]
+        own = [n for n in leaves if n not in returns and self._loop_of(n) is loop]
+        for leave in returns:
+            if self._loop_of(leave) is loop:
+                self.report(leave, "`return` inside a loop is a front-end error: make it a condition")
+        if not own or returns:
+            return
+        new = without_exit(self.source, loop)
+        if new is None or any(self._loop_of(n) is not loop for n in leaves):
+            for leave in own:
+                self.report(leave, f"`{code(leave)}` is a front-end error: make it a condition on what follows")
+        elif isinstance(own[0], cst.Break):
+            flag = cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(cst.Name("stop"))], cst.Name("False"))],
+                                           leading_lines=new.leading_lines)
+            self.replace(loop, cst.FlattenSentinel([flag, new.with_changes(leading_lines=[])]),
+                         "`break` is a front-end error: the rounds that follow do nothing instead")
+        else:
+            self.replace(loop, new, "`continue` is a front-end error: what follows it goes under a condition")
+
+    def _loop_of(self, node: cst.CSTNode) -> cst.CSTNode | None:
+        return next((a for a in self.source.tree.ancestors(node) if isinstance(a, (cst.For, cst.While))), None)
+
+
+def _all_of(tests: list[cst.BaseExpression]) -> cst.BaseExpression:
+    """`a and b and c`, two at a time. A test that runs over several lines keeps brackets of its own."""
+    for i, test in enumerate(tests):
+        if not test.lpar and ("\n" in code(test) or (len(tests) > 1 and isinstance(test, (
+                cst.BooleanOperation, cst.IfExp)))):
+            tests[i] = test.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+    whole = tests[0]
+    for n, test in enumerate(tests[1:]):
+        left = whole.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()]) if n else whole
+        whole = cst.BooleanOperation(left, cst.And(), test)
+    return whole
