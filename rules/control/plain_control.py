@@ -5,7 +5,7 @@ import functools
 
 import libcst as cst
 
-from migrate.analysis.control import Constness, kernel_of, operands
+from migrate.analysis.control import Constness, bindings, kernel_of, operands
 from migrate.analysis.kernels import Kernel, is_jit, match_args
 from migrate.edit import code, expression
 from migrate.rule import SAME, Example, Ref, Rule, Safety
@@ -27,8 +27,10 @@ class PlainControl(Rule):
       folded, as later Tritons do. The branch is compiled although it can never run, and meets the `None` pointer or the
       undefined name that the constant was there to keep away. The constant gets an `if` of its own, around the other;
     * `continue` and `break` are front-end errors: what follows them goes under a condition;
-    * a pointer chosen on the device (`x + a if c else x + b`, `if c: p += n`) crashes the adapter. The choice moves into
-      the offset: `x + tl.where(c, a, b)`;
+    * a pointer chosen on the device (`x + a if c else x + b`, `if c: p += n`) crashes the adapter. The choice
+      moves into the offset: `x + tl.where(c, a, b)`;
+    * a product under a run-time condition, whose result a later loop of products carries on, crashes the compiler. The
+      product moves out and its result is selected: `acc = tl.where(c, acc + tl.dot(a, b), acc)`;
     * `range` over constants, whose index has to be a constant itself (it indexes a tuple, shapes a tile, or fills a
       `tl.constexpr`), becomes `tl.static_range`. Loops over constants that compile as loops stay loops: unrolling them
       multiplies the code, and the tiles that are live at once.
@@ -37,8 +39,9 @@ class PlainControl(Rule):
     Reported instead:
     * `return` inside a loop, and `break` or `continue` of any other shape than one `if` in the loop's own body;
     * pointers to different tensors, chosen on the device: load both and select the value;
-    * a product under a run-time condition outside any loop, in a kernel that also works on vectors: with
-      ascendnpu-ir 1.2.0 the pipelining of cube and vector work may crash on it. Inside loops it compiles.
+    * such a product that also loads its operands under the condition: its loads would need a mask. A product under a
+      run-time condition that no later loop carries on compiles, inside a loop as well, and stays: taking it out would
+      compute it every time.
 
     `if CONSTEXPR and run_time: ... else: ...` stays: nesting it would double the else. ASC502 looks at its pointers.
     """
@@ -55,11 +58,12 @@ class PlainControl(Rule):
             "unsupported AST node type: Break, Continue; Cannot have `return` statements inside `while` or `for`; "
             "both forms of each example compiled, before and after", "compiled"),
         Ref("https://pypi.org/project/triton-ascend/3.2.0/",
-            "triton-adapter-opt crashes on `p = x if c else x + 64` and on `if c: p += 64`; with tl.where on the offset "
-            "each is one DMA", "compiled"),
+            "triton-adapter-opt crashes on `p = x if c else x + 64` and on `if c: p += 64`; with tl.where on the "
+            "offset each is one DMA", "compiled"),
         Ref("https://pypi.org/project/ascendnpu-ir/1.2.0/",
-            "bishengir-compile dies of a segmentation fault on `if pid > 0: acc = tl.dot(a, b) * s[:, None]` before a "
-            "loop of products; the same inside the loop compiles", "compiled"),
+            "bishengir-compile dies (signal 11, or `scf.if along control flow edge`) on `if pid > 0: acc = tl.dot(a, b)` "
+            "before a loop of `acc += tl.dot(...)`; with tl.where it compiles, as it does inside the loop, with no loop "
+            "after it, and with the result stored in the branch", "compiled"),
     )
     examples = (
         Example("a chain of conditions",
@@ -256,22 +260,58 @@ class PlainControl(Rule):
                 """,
             after=SAME,
             reports=3),
-        Example("reports a product under a run-time condition",
+        Example("a product under a run-time condition, carried on by a loop",
             before="""
                 import triton
                 import triton.language as tl
 
                 @triton.jit
-                def scan(x, y, s, n, BLOCK: tl.constexpr):
+                def scan(x, y, n, BLOCK: tl.constexpr):
                     at = tl.arange(0, BLOCK)
                     here = at[:, None] * BLOCK + at[None, :]
-                    scale = tl.exp(tl.load(s + at))
+                    tile = tl.load(x + here)
+                    acc = tl.zeros([BLOCK, BLOCK], tl.float32)
+                    # the first has no past
+                    if tl.program_id(0) > 0:
+                        acc += tl.dot(tile, tile)
+                    for i in range(n):
+                        acc += tl.dot(tile, tl.load(x + i * BLOCK * BLOCK + here))
+                    tl.store(y + here, acc)
+                """,
+            after="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def scan(x, y, n, BLOCK: tl.constexpr):
+                    at = tl.arange(0, BLOCK)
+                    here = at[:, None] * BLOCK + at[None, :]
+                    tile = tl.load(x + here)
+                    acc = tl.zeros([BLOCK, BLOCK], tl.float32)
+                    # the first has no past
+                    acc = tl.where(tl.program_id(0) > 0, acc + tl.dot(tile, tile), acc)
+                    for i in range(n):
+                        acc += tl.dot(tile, tl.load(x + i * BLOCK * BLOCK + here))
+                    tl.store(y + here, acc)
+                """),
+        Example("reports such a product with a load of its own, leaves one that is stored",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def scan(x, y, n, BLOCK: tl.constexpr):
+                    at = tl.arange(0, BLOCK)
+                    here = at[:, None] * BLOCK + at[None, :]
                     tile = tl.load(x + here)
                     acc = tl.zeros([BLOCK, BLOCK], tl.float32)
                     if tl.program_id(0) > 0:
-                        acc = tl.dot(tile, tl.load(y + here)) * scale[:, None]
+                        acc = tl.dot(tile, tl.load(y + here))
+                    if tl.program_id(0) > 1:
+                        square = tl.dot(tile, tile)
+                        tl.store(y + BLOCK * BLOCK + here, square)
                     for i in range(n):
-                        acc += tl.dot(tile, tile * scale)
+                        acc += tl.dot(tile, tile)
                     tl.store(y + here, acc)
                 """,
             after=SAME,
@@ -356,8 +396,8 @@ class PlainControl(Rule):
             return
         nested = self._nested(node)
         if nested is not None:
-            self.replace(node, nested, "a constant gets an `if` of its own: mixed into a run-time condition it does not "
-                                       "keep the branch from being compiled")
+            self.replace(node, nested, "a constant gets an `if` of its own: mixed into a run-time condition it does "
+                                       "not keep the branch from being compiled")
             return
         constness, choice = self._about(kernel)
         if constness.folds(node.test):
@@ -387,20 +427,44 @@ class PlainControl(Rule):
         return node.with_changes(test=_all_of(outer), body=cst.IndentedBlock([inside]))
 
     def _product(self, kernel: Kernel, node: cst.If) -> None:
-        """Reported once for the outermost `if` that holds one."""
-        around = list(self.source.tree.ancestors(node))
-        constness = self._about(kernel)[0]
-        if any(isinstance(a, (cst.For, cst.While)) or (isinstance(a, cst.If) and not constness.folds(a.test))
-               for a in around) or any(True for _ in find(node, cst.Return)):
+        """A product whose result a later loop of products carries on: the one shape that does not compile."""
+        if any(isinstance(a, (cst.For, cst.While)) for a in self.source.tree.ancestors(node)):
             return
-        dots = [c for block in (node.body, node.orelse) if block is not None for c in find(block, cst.Call)
-                if self.source.qualified(c.func) == "triton.language.dot"]
-        mixed = any(self.source.qualified(c.func).rpartition(".")[2] in ("exp", "exp2", "where")
-                    for c in find(kernel.node.body, cst.Call))
-        every = [c for c in find(kernel.node.body, cst.Call) if self.source.qualified(c.func) == "triton.language.dot"]
-        if dots and mixed and len(every) > len(dots):
-            self.report(node, "a product under a run-time condition: the compiler may crash on it; take the product out "
-                              "and select its result with `tl.where`, its loads masked by the condition")
+        last = self.source.tree.span(node)[2]
+        carried = {name for loop in find(kernel.node.body, cst.For, cst.While)
+                   if self.source.tree.span(loop)[0] > last for name in self._products(loop.body)}
+        names = self._products(node.body) & carried
+        if not names:
+            return
+        selected = self._selected(node, min(names))
+        if selected is not None:
+            self.replace(node, selected, "a product under a run-time condition, carried on by a loop, crashes the "
+                                         "compiler: its result is selected instead")
+        else:
+            self.report(node, f"`{min(names)}` is a product under a run-time condition that a later loop carries on: the "
+                              "compiler crashes; take the product out, mask its loads, select its result with `tl.where`")
+
+    def _products(self, block: cst.CSTNode) -> set[str]:
+        """Names that get a product in a block."""
+        return {name for name, where, _ in bindings(block) if not isinstance(where, cst.For) and any(
+            self.source.qualified(c.func) == "triton.language.dot" for c in find(where, cst.Call))}
+
+    def _selected(self, node: cst.If, name: str) -> cst.SimpleStatementLine | None:
+        """`if test: acc = value` as `acc = tl.where(test, value, acc)`, where the value reads no memory."""
+        line = node.body.body[0]
+        if len(node.body.body) != 1 or node.orelse or not isinstance(line, cst.SimpleStatementLine) or len(
+                line.body) != 1 or any("load" in code(c.func) for c in find(node, cst.Call)):
+            return None
+        small = line.body[0]
+        if isinstance(small, cst.AugAssign) and isinstance(small.operator, cst.AddAssign):
+            value = f"{name} + {code(small.value)}"
+        elif isinstance(small, cst.Assign) and len(small.targets) == 1 and code(small.targets[0].target) == name:
+            value = code(small.value)
+        else:
+            return None
+        new = expression(f"{self._tl}.where({code(node.test)}, {value}, {name})")
+        return line.with_changes(body=[cst.Assign([cst.AssignTarget(cst.Name(name))], new)],
+                                 leading_lines=[*node.leading_lines, *line.leading_lines])
 
     def visit_IfExp(self, node: cst.IfExp) -> None:
         kernel = kernel_of(self.source, node)
@@ -411,8 +475,8 @@ class PlainControl(Rule):
             return
         new = choice.offset(node.test, node.body, node.orelse)
         if new is None:
-            self.report(node, "a pointer chosen on the device: choose an offset into one tensor, or load both and select "
-                              "the value")
+            self.report(node, "a pointer chosen on the device: choose an offset into one tensor, or load both and "
+                              "select the value")
         else:
             self.replace(node, new.with_changes(lpar=node.lpar, rpar=node.rpar),
                          "the device chooses an offset, not a pointer: the adapter crashes on a chosen pointer")
