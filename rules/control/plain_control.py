@@ -13,7 +13,7 @@ from migrate.tree import find
 from rules.control.loop_exit import without_exit
 from rules.control.pointer_choice import PointerChoice
 
-SHAPES = frozenset({"arange", "zeros", "full", "reshape", "make_block_ptr", "static_range"})
+SHAPED = frozenset({"triton.language.zeros", "triton.language.full"})
 
 
 class PlainControl(Rule):
@@ -31,8 +31,8 @@ class PlainControl(Rule):
       moves into the offset: `x + tl.where(c, a, b)`;
     * a product under a run-time condition, whose result a later loop of products carries on, crashes the compiler. The
       product moves out and its result is selected: `acc = tl.where(c, acc + tl.dot(a, b), acc)`;
-    * `range` over constants, whose index has to be a constant itself (it indexes a tuple, shapes a tile, or fills a
-      `tl.constexpr`), becomes `tl.static_range`. Loops over constants that compile as loops stay loops: unrolling them
+    * `range` over constants, whose index has to be a constant itself (it shapes a tile, or fills a `tl.constexpr` of a
+      helper), becomes `tl.static_range`. Loops over constants that compile as loops stay loops: unrolling them
       multiplies the code, and the tiles that are live at once.
 
     ## What it leaves alone
@@ -61,9 +61,9 @@ class PlainControl(Rule):
             "triton-adapter-opt crashes on `p = x if c else x + 64` and on `if c: p += 64`; with tl.where on the "
             "offset each is one DMA", "compiled"),
         Ref("https://pypi.org/project/ascendnpu-ir/1.2.0/",
-            "bishengir-compile dies (signal 11, or `scf.if along control flow edge`) on `if pid > 0: acc = tl.dot(a, b)` "
-            "before a loop of `acc += tl.dot(...)`; with tl.where it compiles, as it does inside the loop, with no loop "
-            "after it, and with the result stored in the branch", "compiled"),
+            "bishengir-compile dies (signal 11, `scf.if along control flow edge`) of `if pid > 0: acc = tl.dot(a, b)`"
+            " before a loop of `acc += tl.dot(...)`; with tl.where it compiles, as it does inside the loop, with no "
+            "loop after it, and with the result stored in the branch", "compiled"),
     )
     examples = (
         Example("a chain of conditions",
@@ -219,26 +219,40 @@ class PlainControl(Rule):
                 import triton.language as tl
 
                 @triton.jit
+                def part(x, PART: tl.constexpr, BLOCK: tl.constexpr):
+                    tile = tl.load(x + PART * BLOCK + tl.arange(0, BLOCK))
+                    if PART > 0:
+                        tile *= 2
+                    return tile
+
+                @triton.jit
                 def halves(x, y, N: tl.constexpr, BLOCK: tl.constexpr):
                     at = tl.arange(0, BLOCK)
+                    acc = tl.zeros([BLOCK], tl.float32)
                     for i in range(N):
-                        START: tl.constexpr = i * BLOCK
-                        tl.store(y + START + at, tl.load(x + START + at))
+                        acc += part(x, i, BLOCK)
                     for i in range(N):
-                        tl.store(y + i * BLOCK + at, tl.load(x + i * BLOCK + at))
+                        tl.store(y + i * BLOCK + at, acc)
                 """,
             after="""
                 import triton
                 import triton.language as tl
 
                 @triton.jit
+                def part(x, PART: tl.constexpr, BLOCK: tl.constexpr):
+                    tile = tl.load(x + PART * BLOCK + tl.arange(0, BLOCK))
+                    if PART > 0:
+                        tile *= 2
+                    return tile
+
+                @triton.jit
                 def halves(x, y, N: tl.constexpr, BLOCK: tl.constexpr):
                     at = tl.arange(0, BLOCK)
+                    acc = tl.zeros([BLOCK], tl.float32)
                     for i in tl.static_range(N):
-                        START: tl.constexpr = i * BLOCK
-                        tl.store(y + START + at, tl.load(x + START + at))
+                        acc += part(x, i, BLOCK)
                     for i in range(N):
-                        tl.store(y + i * BLOCK + at, tl.load(x + i * BLOCK + at))
+                        tl.store(y + i * BLOCK + at, acc)
                 """),
         Example("reports a return in a loop, and pointers to two tensors",
             before="""
@@ -441,8 +455,8 @@ class PlainControl(Rule):
             self.replace(node, selected, "a product under a run-time condition, carried on by a loop, crashes the "
                                          "compiler: its result is selected instead")
         else:
-            self.report(node, f"`{min(names)}` is a product under a run-time condition that a later loop carries on: the "
-                              "compiler crashes; take the product out, mask its loads, select its result with `tl.where`")
+            self.report(node, f"`{min(names)}` is a product under a run-time condition that a later loop carries on, and "
+                              "crashes the compiler: take it out, mask its loads, select its result with `tl.where`")
 
     def _products(self, block: cst.CSTNode) -> set[str]:
         """Names that get a product in a block."""
@@ -500,30 +514,20 @@ class PlainControl(Rule):
         self._exits(node)
 
     def _needs_constant(self, loop: cst.For, index: str) -> bool:
+        """Whether the index shapes a tile, or fills a `tl.constexpr` of a helper."""
         def reads(node: cst.CSTNode) -> bool:
             return any(n.value == index for n in find(node, cst.Name))
 
-        for part in find(loop.body, cst.AnnAssign, cst.Subscript, cst.Call):
-            if isinstance(part, cst.AnnAssign):
-                if part.value is not None and reads(part.value) and self.source.qualified(
-                        part.annotation.annotation).endswith(".constexpr"):
+        for call in find(loop.body, cst.Call):
+            if self.source.qualified(call.func) in SHAPED:
+                if call.args and reads(call.args[0].value):
                     return True
-            elif isinstance(part, cst.Subscript):
-                if any(isinstance(e.slice, cst.Index) and reads(e.slice.value) for e in part.slice):
+                continue
+            helper = self.source.resolve(call.func.value) if isinstance(call.func, cst.Name) else None
+            if helper and is_jit(*helper):
+                params = Kernel(*helper).params
+                if any(params[name].constexpr and reads(arg.value) for arg, name in match_args(call, list(params))):
                     return True
-            elif self.source.qualified(part.func).startswith("triton.language."):
-                if self.source.qualified(part.func).rpartition(".")[2] in SHAPES and any(
-                        isinstance(a.value, (cst.List, cst.Tuple)) and reads(a.value)
-                        and self.source.qualified(part.func).rpartition(".")[2] in ("zeros", "full", "reshape")
-                        for a in part.args[:2]):
-                    return True
-            elif isinstance(part.func, cst.Name):
-                helper = self.source.resolve(part.func.value)
-                if helper and is_jit(*helper):
-                    params = Kernel(*helper).params
-                    if any(params[name].constexpr and reads(arg.value)
-                           for arg, name in match_args(part, list(params))):
-                        return True
         return False
 
     def _exits(self, loop: cst.For | cst.While) -> None:

@@ -21,8 +21,8 @@ class TypedNone(Rule):
     """Keep a pointer that may be `None` out of branches that only a run-time test guards.
 
     ## Why
-    A tensor that is not given arrives in the kernel as `None`. Where a constant decides, the branch that reads it is not
-    compiled. triton-ascend 3.2.0 does not fold a condition that mixes a constant with a run-time value, so
+    A tensor that is not given arrives in the kernel as `None`. Where a constant decides, the branch that reads it is
+    not compiled. triton-ascend 3.2.0 does not fold a condition that mixes a constant with a run-time value, so
     `if not HAS_STATE or i > 0: ... else: <reads state>` compiles both branches and stops with
     `'NoneType' object has no attribute 'type'`.
 
