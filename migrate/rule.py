@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import libcst as cst
@@ -35,7 +36,8 @@ class Example:
 
     `reports` counts the findings that are left for a person. `run` is how tests execute both sides under Triton's
     interpreter and compare: "exact" (to the bit), "close" (float32 rounding), or None where an example is host
-    code or a fragment.
+    code or a fragment. A rule that looks at other modules gets them from `others` (dotted name -> text), and the
+    example itself is then the module called `module`.
     """
 
     title: str
@@ -43,6 +45,8 @@ class Example:
     after: str
     reports: int = 0
     run: str | None = None
+    module: str = ""
+    others: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
