@@ -5,7 +5,7 @@ import libcst as cst
 
 from migrate.edit import code
 from migrate.rule import SAME, Example, Ref, Rule, Safety
-from migrate.tree import find
+from migrate.tree import Edit, find
 
 DISPATCH = frozenset({"fla.backends.dispatch", "fla.ops.backends.dispatch"})
 
@@ -37,6 +37,8 @@ class BackendDispatch(Rule):
     examples = (
         Example("the decorator and its import go",
             before="""
+                import torch
+
                 from fla.backends import dispatch
                 from fla.utils import input_guard
 
@@ -47,6 +49,8 @@ class BackendDispatch(Rule):
                     return q
                 """,
             after="""
+                import torch
+
                 from fla.utils import input_guard
 
                 # q: [B, T, H, K]
@@ -124,6 +128,15 @@ class BackendDispatch(Rule):
                 kept[-1] = kept[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)
                 new = node.with_changes(names=kept)
             line = self.source.tree.parent(node)
-            alone = not kept and isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
-            target = line if alone and line is not None else node
-            self.replace(target, new, "removed the import of `dispatch`: unused", at=on_behalf_of)
+            edits: dict[cst.CSTNode, Edit] = {node: new}
+            if not kept and isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1:
+                edits = {line: new, **self._hand_down(line)}
+            self.together(edits, "removed the import of `dispatch`: unused", at=on_behalf_of)
+
+    def _hand_down(self, line: cst.SimpleStatementLine) -> dict[cst.CSTNode, Edit]:
+        """The comments and blank lines above a line that goes, moved to the statement below it."""
+        below = [u.statement for u in self.source.tree.units]
+        after = below[below.index(line) + 1:] if line in below else []
+        if not line.leading_lines or not after:
+            return {}
+        return {after[0]: after[0].with_changes(leading_lines=[*line.leading_lines, *after[0].leading_lines])}
