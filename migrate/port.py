@@ -83,8 +83,9 @@ class Ported:
         return upstream.port_as + self.path.removeprefix(upstream.package) if upstream.package else self.path
 
     @property
-    def shown(self) -> str:
-        return str(self.project.upstream.root / self.path)
+    def data(self) -> bytes:
+        """The ported file as bytes, in upstream's encoding."""
+        return self.file.encode(self.text)
 
     @property
     def fired(self) -> Counter[str]:

@@ -92,8 +92,7 @@ class Unit:
 
     @functools.cached_property
     def lines(self) -> int:
-        newline = self._layout.default_newline
-        return self.code.count(newline)
+        return count_lines(self.code)
 
     @functools.cached_property
     def positions(self) -> Mapping[cst.CSTNode, Any]:
@@ -168,15 +167,18 @@ class Tree:
 
     @functools.cached_property
     def _first_line(self) -> dict[int, int]:
-        newline = self.module.default_newline
         line = 1
         if self.module.header:
-            line += self.module.with_changes(body=[], footer=[], has_trailing_newline=True).code.count(newline)
+            line += count_lines(self.module.with_changes(body=[], footer=[], has_trailing_newline=True).code)
         first = {}
         for unit in self.units:
             first[id(unit)] = line
             line += unit.lines
         return first
+
+    def first_line(self, unit: Unit) -> int:
+        """The line (from 1) that a top-level statement begins on, with the comments and blank lines above it."""
+        return self._first_line[id(unit)]
 
     def span(self, node: cst.CSTNode) -> tuple[int, int, int]:
         """First line, column (both from 1) and last line of a node, in this version of the file."""
@@ -206,6 +208,11 @@ class Tree:
         """The file with these top-level statements before the one with index `at`."""
         new = [Unit(s, self.module) for s in statements]
         return Tree(self.module, [*self.units[:at], *new, *self.units[at:]])
+
+
+def count_lines(text: str) -> int:
+    """Line ends, also where a file mixes `\\n` and `\\r\\n`."""
+    return text.count("\n") or text.count("\r")
 
 
 def _flatten(result: Edit) -> list[cst.CSTNode]:

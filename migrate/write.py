@@ -4,12 +4,11 @@ from __future__ import annotations
 import contextlib
 import enum
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
 from migrate import encoding, header
 from migrate.errors import MigrateError
-from migrate.port import Ported
 
 
 class Status(enum.Enum):
@@ -25,20 +24,15 @@ class Status(enum.Enum):
     def would_write(self) -> bool:
         return self is not Status.SAME
 
-    @property
-    def refused(self) -> bool:
-        return self in (Status.EDITED, Status.FOREIGN)
 
-
-def status(ported: Ported, output: Path) -> Status:
-    place = output / ported.target
+def status(data: bytes, place: Path) -> Status:
     try:
         old = place.read_bytes()
     except FileNotFoundError:
         return Status.NEW
     except OSError as error:
         raise MigrateError(f"{place}: {error.strerror}") from error
-    if old == ported.file.encode(ported.text):
+    if old == data:
         return Status.SAME
     if old == header.EMPTY.encode():
         return Status.CHANGED
@@ -51,22 +45,21 @@ def status(ported: Ported, output: Path) -> Status:
     return Status.EDITED if header.edited(text) else Status.CHANGED
 
 
-def refuse_edited(ports: Iterable[Ported], output: Path) -> None:
-    """Raises MigrateError for the first port whose place holds something that must not be lost."""
-    for ported in ports:
-        found = status(ported, output)
-        if found.refused:
-            raise MigrateError(f"{output / ported.target}: {found.value}; --force overwrites it")
+def refuse(found: Status, place: Path) -> None:
+    """Raises MigrateError where something lies that must not be lost."""
+    if found in (Status.EDITED, Status.FOREIGN):
+        raise MigrateError(f"{place}: {found.value}; --force overwrites it")
 
 
-def write(ports: Sequence[Ported], output: Path) -> None:
-    """Write each port beside its place, then rename all of them into it.
+def write(files: Mapping[str, bytes], output: Path) -> None:
+    """Write each file (by its path below `output`) beside its place, then rename all of them into it.
 
-    Raises MigrateError, and leaves what was there, when anything cannot be written.
+    Folders become packages. Raises MigrateError, and leaves what was there, when anything cannot be written.
     """
-    contents = {output / p.target: p.file.encode(p.text) for p in ports if status(p, output).would_write}
-    for ported in ports:
-        folder = (output / ported.target).parent
+    contents = {output / path: data for path, data in files.items()
+                if status(data, output / path) is not Status.SAME}
+    for path in files:
+        folder = (output / path).parent
         while folder != output:
             marker = folder / "__init__.py"
             if marker not in contents and not marker.exists():

@@ -139,4 +139,5 @@ class BackendDispatch(Rule):
         after = below[below.index(line) + 1:] if line in below else []
         if not line.leading_lines or not after:
             return {}
-        return {after[0]: after[0].with_changes(leading_lines=[*line.leading_lines, *after[0].leading_lines])}
+        lines = [*line.leading_lines, *getattr(after[0], "leading_lines", ())]
+        return {after[0]: after[0].with_changes(leading_lines=lines)}
