@@ -117,7 +117,7 @@ def _follow(step: Step, lines: list[Line], gone: dict[int, tuple[Note, ...]]) ->
     changed = [(i1, i2) for i1, i2, new in blocks if new is not None]
     spoken: dict[tuple[int, int], list[Finding]] = {}
     for finding in step.findings:
-        nearest = min(changed, key=lambda b: _distance(finding.line - 1, *b))    # noqa: B023
+        nearest = min(changed, key=lambda b: _distance(finding.line - 1, *b))
         spoken.setdefault(nearest, []).append(finding)
     for i1, i2, new in blocks:
         if new is None:
@@ -125,7 +125,7 @@ def _follow(step: Step, lines: list[Line], gone: dict[int, tuple[Note, ...]]) ->
             continue
         near = spoken.get((i1, i2), [])
         if not near and step.findings:          # a change far from where the rule speaks of it
-            near = [min(step.findings, key=lambda f: _distance(f.line - 1, i1, i2))]        # noqa: B023
+            near = [min(step.findings, key=lambda f: _distance(f.line - 1, i1, i2))]
         notes = tuple(dict.fromkeys(Note(f.rule, f.message) for f in near))
         before = tuple(dict.fromkeys(n for line in lines[i1:i2] for n in line.notes))
         for line in lines[i1:i2]:

@@ -110,7 +110,9 @@ class Rule:
         if self.source.ignored(node, self):
             return
         line, col, _ = self.source.tree.span(node)
-        first = self.source.tree.span(self.source.tree.statement(node))[0]
+        tree = self.source.tree
+        decorator = node if isinstance(node, cst.Decorator) else tree.enclosing(node, cst.Decorator)
+        first = tree.span(decorator or tree.statement(node))[0]
         finding = Finding(self.id, line, col, message, edited, first)
         if finding not in self.findings:
             self.findings.append(finding)

@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 
 from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
 from migrate.rule import Rule, Safety
 from migrate.sweep import Row
 
+FLEXIBLE = {"file", "left for a person"}       # columns that give way in a narrow window
 Rules = dict[str, type[Rule]]
 
 
@@ -68,8 +70,8 @@ def markdown(rows: Sequence[Row], rules: Rules, command: str, tool: str) -> str:
 
 def as_json(rows: Sequence[Row], rules: Rules) -> str:
     return json.dumps({"files": [
-        {"release": r.upstream.spec, "path": r.path, "kernels": list(r.kernels), "changes": dict(sorted(r.fired.items())),
-         "open": dict(sorted(r.open.items())), "error": r.error or None} for r in rows]}, indent=2) + "\n"
+        {"release": r.upstream.spec, "path": r.path, "kernels": list(r.kernels),
+         "changes": dict(sorted(r.fired.items())), "open": dict(sorted(r.open.items())), "error": r.error or None} for r in rows]}, indent=2) + "\n"
 
 
 def _shown(row: Row) -> tuple[str, str]:
@@ -97,15 +99,16 @@ def _table(headings: Sequence[str], cells: Sequence[Sequence[str]], *, right: se
            colour: bool) -> str:
     """A table cut to the window, or aligned columns of their full width where there is none."""
     keep = [i for i, h in enumerate(headings) if not h or any(row[i] for row in cells) or h != "release"]
-    widest = sum(max([len(headings[i]), *(len(row[i]) for row in cells)]) + 2 for i in keep)
+    longest = [max([len(headings[i]), *(len(row[i]) for row in cells)]) for i in range(len(headings))]
+    widest = sum(longest[i] + 2 for i in keep)
     out = io.StringIO()
     console = Console(file=out, width=width or widest + 2, force_terminal=colour, no_color=not colour,
                       color_system="standard" if colour else None, highlight=False, legacy_windows=False)
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for i in keep:
         table.add_column(headings[i], justify="right" if i in right else "left", no_wrap=True,
-                         overflow="ellipsis", min_width=len(headings[i]) if i in right else None)
+                         overflow="ellipsis", min_width=None if headings[i] in FLEXIBLE else longest[i])
     for row in cells:
-        table.add_row(*(row[i] for i in keep))
+        table.add_row(*(Text(row[i]) for i in keep))
     console.print(table)
     return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"

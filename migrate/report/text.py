@@ -60,14 +60,15 @@ class _Page:
             self._line(Text())
             return
         table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-        for heading in ("rule", "", "safety"):
-            table.add_column(heading, no_wrap=True)
-        table.add_column("changes", justify="right", no_wrap=True)
+        rules = [r for r in self.result.settings.rules if fired[r.id]]
+        table.add_column("rule", min_width=6)
+        table.add_column("", min_width=max(len(r.name) for r in rules))
+        table.add_column("safety", min_width=6)
+        table.add_column("changes", justify="right", min_width=7)
         table.add_column("why", no_wrap=True, overflow="ellipsis")
-        for rule in self.result.settings.rules:
-            if fired[rule.id]:
-                table.add_row(rule.id, rule.name, Text(rule.safety.value, COLOURS[rule.safety]), str(fired[rule.id]),
-                              rule.summary)
+        for rule in rules:
+            table.add_row(rule.id, rule.name, Text(rule.safety.value, COLOURS[rule.safety]), str(fired[rule.id]),
+                          Text(rule.summary))
         self.console.print(table)
         self._line(Text())
 
@@ -91,7 +92,8 @@ class _Page:
         gutter = rules[0] + (f"+{len(rules) - 1}" if len(rules) > 1 else "") if rules else ""
         at = "" if change.sign == "+" else str(number)
         code = change.text.rstrip("\r\n").expandtabs()
-        self._line(Text.assemble((f"{gutter:<{GUTTER}}", "cyan"), (f"{at:>5} ", "dim"), (f"{change.sign} {code}", style)))
+        self._line(Text.assemble((f"{gutter:<{GUTTER}}", "cyan"), (f"{at:>5} ", "dim"),
+                                 (f"{change.sign} {code}", style)))
 
     def _left(self) -> None:
         left = [(p, f) for p in self.result.ports for f in at_lines_of(p)]
