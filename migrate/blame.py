@@ -15,7 +15,8 @@ from migrate.port import Ported
 from migrate.rule import Finding
 from migrate.tree import Tree, Unit
 
-TOOL = "port"       # owner of the header's lines
+TOOL = "port"                   # owner of the header's lines
+LEFT = "left for a person"      # what is said of a comment that a finding left
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ def _added(lines: list[Line], final: Sequence[str]) -> list[Line]:
             continue
         words = text.split()
         if text.lstrip().startswith("# migrate: ") and len(words) > 2:
-            owner = Note(words[2], "left for a person")
+            owner = Note(words[2], LEFT)
         elif not text.lstrip().startswith("#   "):
             owner = None
         out.append(Line(text, None, (owner or Note(TOOL, "header"),)))

@@ -188,7 +188,7 @@ def scan(
                 rows = release(upstream_of(snapshot, ensure), sync.files(snapshot), settings, again=False, done=advance)
     rules = {r.id: r for r in settings.rules}
     if format is TableFormat.json:
-        sys.stdout.write(effort.as_json(rows, rules))
+        sys.stdout.write(effort.as_json(rows))
     else:
         if rows:
             sys.stdout.write(effort.by_file(rows, rules, width=_width(), colour=_colour()))

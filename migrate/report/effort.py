@@ -68,10 +68,12 @@ def markdown(rows: Sequence[Row], rules: Rules, command: str, tool: str) -> str:
     return "".join(out)
 
 
-def as_json(rows: Sequence[Row], rules: Rules) -> str:
+def as_json(rows: Sequence[Row]) -> str:
     return json.dumps({"files": [
-        {"release": r.upstream.spec, "path": r.path, "kernels": list(r.kernels),
-         "changes": dict(sorted(r.fired.items())), "open": dict(sorted(r.open.items())), "error": r.error or None} for r in rows]}, indent=2) + "\n"
+        {"release": row.upstream.spec, "path": row.path, "kernels": list(row.kernels),
+         "changes": dict(sorted(row.fired.items())), "open": dict(sorted(row.open.items())),
+         "error": row.error or None}
+        for row in rows]}, indent=2) + "\n"
 
 
 def _shown(row: Row) -> tuple[str, str]:

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from migrate.blame import Change, Hunk, hunks
+from migrate.blame import LEFT, Change, Hunk, hunks
 from migrate.port import Ported, at_lines_of
 from migrate.result import Result, shown
 from migrate.rule import Safety
@@ -22,16 +22,16 @@ GUTTER = 9      # room for "ASC101+2"
 def as_text(results: Sequence[Result], *, width: int | None, colour: bool) -> str:
     """`width` None: nobody looks at it through a window, so no line is cut."""
     out = io.StringIO()
-    console = Console(file=out, width=width or 100, force_terminal=colour, no_color=not colour, highlight=False,
+    console = Console(file=out, width=width or 1000, force_terminal=colour, no_color=not colour, highlight=False,
                       color_system="standard" if colour else None, legacy_windows=False)
     for result in results:
-        _Page(console, result, crop=width is not None).print()
+        _Page(console, result, wrap=width or 100, crop=width is not None).print()
     return out.getvalue()
 
 
 class _Page:
-    def __init__(self, console: Console, result: Result, *, crop: bool) -> None:
-        self.console, self.result, self.crop = console, result, crop
+    def __init__(self, console: Console, result: Result, *, wrap: int, crop: bool) -> None:
+        self.console, self.result, self.wrap, self.crop = console, result, wrap, crop
 
     def print(self) -> None:
         self._files()
@@ -68,7 +68,7 @@ class _Page:
         table.add_column("why", no_wrap=True, overflow="ellipsis")
         for rule in rules:
             table.add_row(rule.id, rule.name, Text(rule.safety.value, COLOURS[rule.safety]), str(fired[rule.id]),
-                          Text(rule.summary))
+                          Text(rule.summary, no_wrap=True, overflow="ellipsis"))
         self.console.print(table)
         self._line(Text())
 
@@ -78,7 +78,7 @@ class _Page:
             self._line(Text())
             for note in hunk.notes:
                 name = self.result.names.get(note.rule, "")
-                if name:
+                if name and note.message != LEFT:           # a comment in the port says what is left
                     self._say(f"{note.rule} {name}: {note.message}", self.result.safety[note.rule])
             number = hunk.old_start
             for change in hunk.lines:
@@ -111,7 +111,7 @@ class _Page:
     def _say(self, message: str, safety: Safety, indent: int = 0) -> None:
         """A sentence, wrapped at the window's edge under its own beginning."""
         rule, _, rest = message.partition(" ")
-        room = max(30, self.console.width - indent - len(rule) - 1)
+        room = max(30, self.wrap - indent - len(rule) - 1)
         lines = textwrap.wrap(rest, room, break_on_hyphens=False) or [""]
         for i, line in enumerate(lines):
             head = Text(rule if i == 0 else " " * len(rule), "cyan")
