@@ -222,6 +222,10 @@ class Tree:
             line += len(unit.line_starts) - 1
         return first
 
+    def first_line(self, unit: Unit) -> int:
+        """The line (from 1) that a top-level statement begins on, with the comments and blank lines above it."""
+        return self._first_line[id(unit)]
+
     def span(self, node: cst.CSTNode) -> tuple[int, int, int]:
         """First line, column (both from 1) and last line of a node, in this version of the file."""
         unit = self._home[node]
