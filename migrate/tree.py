@@ -132,6 +132,11 @@ class Unit:
         """Offset in `code` of each of its lines."""
         return [0, *(m.end() for m in NEWLINE.finditer(self.code))]
 
+    @property
+    def lines(self) -> int:
+        """How many line ends its text has."""
+        return len(self.line_starts) - 1
+
     @functools.cached_property
     def _offsets(self) -> list[int]:
         return [0, *itertools.accumulate(map(len, self._written.tokens))]
@@ -219,7 +224,7 @@ class Tree:
         first = {}
         for unit in self.units:
             first[id(unit)] = line
-            line += len(unit.line_starts) - 1
+            line += unit.lines
         return first
 
     def first_line(self, unit: Unit) -> int:
