@@ -537,6 +537,8 @@ class HostShapes:
             shape = self._shape(sizes[0].value, env)
             if shape is not None:
                 return Tensor(shape, rank=len(shape), contiguous=True, external=False)
+            if not isinstance(self.value(sizes[0].value, env, ""), Dim):
+                return Tensor(contiguous=True, external=False)      # one size, or all of them: not known
         got = self._several(cst.Tuple([cst.StarredElement(a.value) if a.star else cst.Element(a.value)
                                        for a in sizes]), env)
         if not isinstance(got, Several):
@@ -695,7 +697,10 @@ def _as_tensor(value: Value | None) -> Tensor:
 def _as_dim(value: Value | None) -> Dim | None:
     if isinstance(value, Dim):
         return value
-    return Dim.symbol(value.label) if isinstance(value, (Unknown, Choice)) else None
+    if isinstance(value, Choice):
+        both = _as_dim(value.then) is not None and _as_dim(value.orelse) is not None
+        return Dim.symbol(value.label) if both else None
+    return Dim.symbol(value.label) if isinstance(value, Unknown) else None
 
 
 def _external(value: Value) -> bool:
