@@ -6,6 +6,8 @@ from typing import TypeVar
 
 import libcst as cst
 
+from migrate.tree import Edit
+
 
 def expression(code: str) -> cst.BaseExpression:
     return cst.parse_expression(code)
@@ -107,3 +109,32 @@ def parenthesised(node: cst.BaseExpression) -> cst.BaseExpression:
 
 def comments(lines: Sequence[cst.EmptyLine]) -> list[str]:
     return [line.comment.value for line in lines if line.comment]
+
+
+def removed(statement: cst.CSTNode) -> Edit:
+    """What to put in place of a statement that goes: nothing, or the comments above it that a blank line sets apart.
+
+    A comment that touches the statement is about it, and goes with it.
+    """
+    above = detached(getattr(statement, "leading_lines", ()))
+    return cst.FlattenSentinel(above) if above else cst.RemoveFromParent()
+
+
+def detached(lines: Sequence[cst.EmptyLine]) -> list[cst.EmptyLine]:
+    """The lines above a statement down to the last comment that a blank line separates from it."""
+    touching = len(lines)
+    while touching and lines[touching - 1].comment:
+        touching -= 1
+    above = list(lines[:touching])
+    while above and not above[-1].comment:
+        above.pop()
+    return above
+
+
+def cast(node: cst.BaseExpression, dtype: str, *, language: str, tensor: bool) -> cst.BaseExpression:
+    """`node.to(dtype)`; `tl.cast(node, dtype)` where the value may be a number, which has no `.to`."""
+    to = cst.parse_expression(dtype)
+    if not tensor:
+        return cst.Call(cst.parse_expression(f"{language}.cast"), [cst.Arg(node), cst.Arg(to)])
+    base = node if is_atom(node) else parenthesised(node)
+    return cst.Call(cst.Attribute(base, cst.Name("to")), [cst.Arg(to)])

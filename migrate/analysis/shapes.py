@@ -79,6 +79,7 @@ KEEP_SHAPE = frozenset({"contiguous", "to", "float", "half", "bfloat16", "double
 FACTORIES = frozenset({"empty", "zeros", "ones", "full", "rand", "randn"})
 PURE = frozenset({"triton.cdiv", "triton.next_power_of_2", "math.ceil", "math.floor", "min", "max", "abs", "int",
                   "math.log2", "math.sqrt", "len"})
+REDUCTIONS = frozenset({"sum", "mean", "amax", "amin", "prod"})
 REFRESH = KEEP_SHAPE | {"view", "reshape"}       # methods whose result is None exactly where the tensor was
 
 
@@ -271,6 +272,8 @@ class HostShapes:
 
     def _bind(self, target: cst.BaseExpression, value: Value | None, env: Env) -> None:
         if isinstance(target, cst.Name):
+            if target.value == "_":
+                return                          # says that the value is not wanted
             self._rebind(target.value)
             env[target.value] = value if value is not None else Unknown(self._label(target.value), True, True)
         else:
@@ -534,6 +537,8 @@ class HostShapes:
             shape = self._shape(sizes[0].value, env)
             if shape is not None:
                 return Tensor(shape, rank=len(shape), contiguous=True, external=False)
+            if not isinstance(self.value(sizes[0].value, env, ""), Dim):
+                return Tensor(contiguous=True, external=False)      # one size, or all of them: not known
         got = self._several(cst.Tuple([cst.StarredElement(a.value) if a.star else cst.Element(a.value)
                                        for a in sizes]), env)
         if not isinstance(got, Several):
@@ -568,6 +573,8 @@ class HostShapes:
             return replace(tensor, external=tensor.external and method != "clone")
         if method in ("view", "reshape"):
             return self._view(tensor, node, env)
+        if method in REDUCTIONS:
+            return _reduced(tensor, [a.value for a in node.args])
         return _moved(tensor, method, [_int(a) for a in args])
 
     def _view(self, tensor: Tensor, node: cst.Call, env: Env) -> Tensor:
@@ -690,7 +697,10 @@ def _as_tensor(value: Value | None) -> Tensor:
 def _as_dim(value: Value | None) -> Dim | None:
     if isinstance(value, Dim):
         return value
-    return Dim.symbol(value.label) if isinstance(value, (Unknown, Choice)) else None
+    if isinstance(value, Choice):
+        both = _as_dim(value.then) is not None and _as_dim(value.orelse) is not None
+        return Dim.symbol(value.label) if both else None
+    return Dim.symbol(value.label) if isinstance(value, Unknown) else None
 
 
 def _external(value: Value) -> bool:
@@ -812,6 +822,21 @@ def _moved(tensor: Tensor, method: str, args: list[int | None]) -> Tensor:
     if method == "permute" and len(axes) == n:
         return replace(tensor, shape=tuple(shape[a] for a in axes), contiguous=False, layout=layout)
     return blank
+
+
+def _reduced(tensor: Tensor, args: list[cst.BaseExpression]) -> Tensor:
+    """The result of a reduction over literal axes, given as one number or a tuple."""
+    blank = Tensor(external=False)
+    if tensor.shape is None or len(args) != 1:
+        return blank
+    given = args[0].elements if isinstance(args[0], (cst.Tuple, cst.List)) else [cst.Element(args[0])]
+    axes = [_int(e.value) for e in given]
+    if any(a is None for a in axes):
+        return blank
+    n = len(tensor.shape)
+    gone = {a % n for a in axes if a is not None}
+    shape = tuple(d for i, d in enumerate(tensor.shape) if i not in gone)
+    return replace(blank, shape=shape, rank=len(shape))
 
 
 def _groups(side: str) -> list[list[str]] | None:

@@ -5,7 +5,7 @@ import re
 
 import libcst as cst
 
-from migrate.analysis.launches import Launch
+from migrate.analysis.launches import Launch, assignments, is_launch
 from migrate.analysis.shapes import Tensor
 from migrate.analysis.strides import StrideArg, Strides, compared_with_zero, strides_of
 from migrate.edit import code, statement
@@ -32,6 +32,7 @@ class ContiguousInputs(Rule):
     * a tensor that is proven contiguous: fresh from `torch.empty`, or after `.contiguous()`;
     * a transposed or expanded view, or a tensor whose strides the function compares with 0: its layout is meant, and
       a copy of a broadcast can be large. Reported by ASC201, which then keeps the strides;
+    * a tensor whose strides are taken in an inner block, or before other lines change it;
     * launches whose arguments cannot be matched to the kernel's parameters.
     """
 
@@ -184,7 +185,8 @@ class ContiguousInputs(Rule):
             todo: dict[str, StrideArg] = {}
             for arg in strides.args.values():
                 tensor = strides.tensor(arg)
-                if not tensor.contiguous and arg.pointers and not meant(launch, arg, tensor):
+                if (not tensor.contiguous and arg.pointers and not meant(launch, arg, tensor)
+                        and not _read_elsewhere(launch, strides, arg.tensor)):
                     todo.setdefault(arg.tensor, arg)
             if todo and not self._guards(launch, strides, todo):
                 self._before_launch(launch, strides, todo)
@@ -275,15 +277,43 @@ def first_use(launch: Launch, strides: Strides) -> cst.CSTNode:
     """The statement before which a tensor must be ready: the launch, or an earlier one that reads its strides."""
     tree = launch.source.tree
     home = tree.statement(launch.call)
+    block, line = tree.parent(home), tree.span(home)[0]
     assert launch.function is not None
+    readers = {id(s) for found in _other_readers(launch).values() for s in found}
+    if not readers:
+        return home
     names = {n.value for a in launch.call.args for n in find(a.value, cst.Name)}
-    for assign in find(launch.function.body, cst.Assign):
-        targets = {n.value for t in assign.targets for n in find(t.target, cst.Name)}
-        if targets & names and re.search(r"\.stride\(", code(assign.value)) and "==" not in code(assign.value):
-            where = tree.statement(assign)
-            if tree.parent(where) is tree.parent(home) and tree.span(where)[0] < tree.span(home)[0]:
-                return where
-    return home
+    before = [where for name in names & assignments(launch.source, launch.function).keys()
+              for assign in assignments(launch.source, launch.function)[name]
+              if id(where := tree.statement(assign)) in readers and tree.parent(where) is block
+              and tree.span(where)[0] < line]
+    return min(before, key=lambda s: tree.span(s)[0], default=home)
+
+
+def _read_elsewhere(launch: Launch, strides: Strides, name: str) -> bool:
+    """Strides of the tensor are taken where a line before the launch would come too late for them."""
+    tree = launch.source.tree
+    block, line = tree.parent(tree.statement(launch.call)), tree.span(first_use(launch, strides))[0]
+    return any(tree.parent(where) is not block or tree.span(where)[0] < line
+               for where in _other_readers(launch).get(name, ()))
+
+
+def _other_readers(launch: Launch) -> dict[str, list[cst.CSTNode]]:
+    """Statements of the host function that take strides of a tensor outside launches and comparisons."""
+    assert launch.function is not None
+    tree = launch.source.tree
+    memo = tree.unit(launch.call).memo
+    key = ("stride readers", launch.function)
+    if key not in memo:
+        readers: dict[str, list[cst.CSTNode]] = {}
+        for call in find(launch.function.body, cst.Call):
+            func = call.func
+            if (isinstance(func, cst.Attribute) and func.attr.value == "stride" and isinstance(func.value, cst.Name)
+                    and not any(isinstance(up, cst.Comparison) or is_launch(up) for up in tree.ancestors(call))):
+                readers.setdefault(func.value.value, []).append(tree.statement(call))
+        memo[key] = readers
+    known: dict[str, list[cst.CSTNode]] = memo[key]
+    return known
 
 
 def _guarded_name(branch: cst.If) -> str:
