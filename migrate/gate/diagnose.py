@@ -62,8 +62,8 @@ FRONT_END = (
           "a block pointer's offset or shape is int64", "put the wide part into the base pointer, keep offsets int32"),
     Known("descriptor", r"cannot cast \w+\[constexpr\[|tensor_descriptor|TensorDescriptor|tensormap",
           "tensor descriptors do not work in triton-ascend 3.2.0", "use tl.make_block_ptr"),
-    Known("unsupported-dtype", r"\[fp8, fp64\] is unsupported|unexpected type fp8", "float64 and float8 do not exist here",
-          "float32, or bfloat16 for float8"),
+    Known("unsupported-dtype", r"\[fp8, fp64\] is unsupported|unexpected type fp8",
+          "float64 and float8 do not exist here", "float32, or bfloat16 for float8"),
     Known("dtype-mismatch-store", r"cannot cast|Cannot bitcast", "the dtypes of a value and its target differ",
           "cast the value with .to(pointer.dtype.element_ty)"),
     Known("constexpr-method", r"'constexpr' object has no attribute '(\w+)'",
@@ -71,7 +71,8 @@ FRONT_END = (
     Known("mask-not-boolean", r"must be 1-bit signless integer", "the mask is no boolean tile",
           "compare it: mask != 0"),
     Known("none-pointer", r"'NoneType' object has no attribute '(?:type|dtype|handle)'|cannot convert None",
-          "a pointer that is None is used", "nest the constexpr test outside the run-time test, or pass a dummy tensor"),
+          "a pointer that is None is used",
+          "nest the constexpr test outside the run-time test, or pass a dummy tensor"),
     Known("unsupported-syntax", r"unsupported AST node type: (\w+)", "{0} is not lowered", "rewrite the statement"),
 )
 
@@ -98,8 +99,8 @@ def front_end(error: Mapping[str, Any]) -> Diagnosis:
         place, message = Place(said[1], int(said[2])), said[3]
     line = linecache.getline(place.file, place.line) if place else ""
     if "NoneType" in message and "libdevice." in line:
-        return Diagnosis("libdevice-stub", "error", "triton's generic libdevice has no functions on Ascend: they return "
-                         "None", "tl.math, or triton.language.extra.ascend.libdevice", place)
+        return Diagnosis("libdevice-stub", "error", "the functions of triton's generic libdevice are empty on Ascend",
+                         "tl.math, or triton.language.extra.ascend.libdevice", place)
     for known in FRONT_END:
         if found := re.search(known.pattern, message) or (known.name == "descriptor" and _DESCRIPTOR_LINE.search(line)):
             return _from(known, found, place)
@@ -125,7 +126,8 @@ def compile_step(step: Step, ttir: Ttir, constants: Mapping[str, Any]) -> Diagno
         return Diagnosis("pointer-select", "error", "a pointer is chosen at run time, which the adapter cannot follow",
                          "choose an integer offset, or load both and choose the value", ttir.selected_pointer)
     if step.outcome is not Outcome.OK and ttir.has_f64:
-        return Diagnosis("unsupported-dtype", "error", "float64 has no vector instructions", "float32", ttir.has_f64.place)
+        return Diagnosis("unsupported-dtype", "error", "float64 has no vector instructions", "float32",
+                         ttir.has_f64.place)
     for known in BACK_END:
         if found := re.search(known.pattern, _errors(step.messages)):
             return _from(known, found, place)
@@ -208,8 +210,8 @@ def overflow(step: Step, constants: Mapping[str, Any], fallback: Place | None) -
             "L1": "fewer products at a time, or smaller operands",
             "L0C": "an accumulator of at most 128 x 256 float32"}.get(name, "smaller tiles")
     if padded := next((b for b in found[:3] if len(b.shape) > 2 and b.shape[-1] == 1 and b.shape[-2] in (8, 16)), None):
-        hint = (f"the last axis is padded {padded.shape[-2]} times, as after tl.split, tl.join or a load with stride 2: "
-                "use contiguous halves")
+        hint = (f"the last axis is padded {padded.shape[-2]} times, as after tl.split, tl.join or a load with stride "
+                "2: use contiguous halves")
     return Diagnosis(f"{name.lower()}-overflow", "error", text, hint, place, name, needed, available, tiles)
 
 
@@ -244,8 +246,8 @@ def compiled(step: Step, cost: Cost | None, ttir: Ttir, products: int) -> Iterat
     the linalg text has."""
     for op in ttir.ops:
         if "inline_asm" in op.name:
-            yield Diagnosis("inline-asm", "error", "inline assembly: every stage here passes it on, the device assembler "
-                            "cannot read it", "tl.math or libdevice", op.place)
+            yield Diagnosis("inline-asm", "error", "inline assembly: every stage here passes it on, the device "
+                            "assembler cannot read it", "tl.math or libdevice", op.place)
     if re.search(r"\[NOTE\].*set enable-auto-multi-buffer to false", step.messages):
         yield Diagnosis("multi-buffering-off", "note", "the Unified Buffer was too small for double buffering: DMA and "
                         "vector work do not overlap", "smaller tiles bring it back")
@@ -287,7 +289,8 @@ def _slow(line: Line, ttir: Ttir) -> Iterator[Diagnosis]:
             yield warn("int64-lanes", f"int64 arithmetic has no vector form: {rounds}",
                        ".to(tl.int32) right after the load")
         else:
-            yield warn("scalar-loop", f"runs element by element ({', '.join(line.scalar_ops) or 'copies'}): {rounds}", "")
+            yield warn("scalar-loop", f"runs element by element ({', '.join(line.scalar_ops) or 'copies'}): {rounds}",
+                       "another axis, another dtype, or the work of this line moved to the host")
     if "row by row" in line.kinds:
         if "remsi" in line.address_ops:
             yield warn("modulo-wrap", f"`%` in a row index makes one transfer of every row: {line.transfers} a program",

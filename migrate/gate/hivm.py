@@ -46,7 +46,7 @@ def parse(text: str) -> Any:
         from xdsl.parser import Parser
         from xdsl.utils.exceptions import ParseError, VerifyException
     except ImportError:
-        raise Unreadable("xdsl is not installed; reading HIVM needs it: pip install 'triton-ascend-migrate[cpu]'") from None
+        raise Unreadable("reading HIVM needs xdsl: pip install 'triton-ascend-migrate[cpu]'") from None
     context = Context(allow_unregistered=True)
     for dialect in (builtin.Builtin, arith.Arith, scf.Scf, memref.MemRef, func.Func, cf.Cf, math.Math):
         context.load_dialect(dialect)

@@ -85,8 +85,8 @@ def _overwritten(site: Path, distribution: metadata.Distribution, has_triton: bo
             changed.append(name)
     if changed or missing:
         first = (changed + missing)[0]
-        culprit = "triton (it came with a CUDA build of torch) has overwritten" if has_triton else "something has changed"
-        yield f"{culprit} triton-ascend's folder: {len(changed)} files differ, {len(missing)} are missing, first {first}"
+        culprit = "triton (it comes with a CUDA build of torch) overwrote" if has_triton else "something changed"
+        yield f"{culprit} triton-ascend's folder: {len(changed)} files differ, {len(missing)} are gone, first {first}"
     foreign = [b for b in ("nvidia", "amd") if (site / "triton/backends" / b).exists()]
     if foreign:
         yield f"triton/backends holds {', '.join(foreign)}: the folder belongs to triton, not to triton-ascend"

@@ -73,7 +73,7 @@ def _path(name: str) -> Path:
     if len(found) == 1:
         return found[0]
     if not found:
-        raise UsageError(f"{name}: no such file, and no generated port of that name; make one with: migrate port {name}")
+        raise UsageError(f"{name}: no such file, and no generated port of that name; make one: migrate port {name}")
     raise UsageError(f"{name} is ambiguous: {', '.join(map(str, found))}")
 
 

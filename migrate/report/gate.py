@@ -76,10 +76,12 @@ def _verdict(group: list[Verdict], say: Callable[..., None]) -> None:
     kernels = list(dict.fromkeys(verdict.kernel for verdict in group if verdict.kernel))
     needs = f", needs {_options(first.needs)}" if first.needs else ""
     say(Text.assemble((first.outcome + needs, _STYLE[first.outcome] if not needs else "yellow"),
-                      "  " + (", ".join(kernels) or "before any launch"), (f"  {first.config}" if first.config else "", "dim"),
-                      ("  " + _few(cases, "case"), "dim"), ("  " + _few(targets, "target"), "dim")), 2)
+                      "  " + (", ".join(kernels) or "before any launch"),
+                      (f"  {first.config}" if first.config else "", "dim"),
+                      (f"  {_few(cases, 'case')}  {_few(targets, 'target')}", "dim")), 2)
     for diagnosis in _merged(group):
-        say(Text.assemble((diagnosis.severity, _MARK[diagnosis.severity]), f" {diagnosis.name}: {diagnosis.message}"), 4)
+        say(Text.assemble((diagnosis.severity, _MARK[diagnosis.severity]),
+                          f" {diagnosis.name}: {diagnosis.message}"), 4)
         if diagnosis.place:
             source = linecache.getline(diagnosis.place.file, diagnosis.place.line).strip()
             say(f"at {_short(diagnosis.place)}  {source}".rstrip(), 6, "dim")

@@ -2,10 +2,10 @@
 
     python -m migrate.gate.child REQUEST.json
 
-Importing torch and triton takes seconds, so one worker serves many files, and forks: once for each file,
-which is imported in the fork, and there again for its cases. When a case or a launch crashes or hangs, a new
-fork goes on behind it, so that it costs itself only. What happens is appended to `events.jsonl` in the folder that the request names, before and after every step
-that could go wrong, so that the reader knows where a fork died.
+Importing torch and triton takes seconds, so one worker serves many files, and forks: once for each file, which
+is imported in the fork, and there again for its cases. When a case or a launch crashes or hangs, a new fork goes
+on behind it, so that it costs itself only. What happens is appended to `events.jsonl` in the folder that the
+request names, before and after every step that could go wrong, so that the reader knows where a fork died.
 """
 from __future__ import annotations
 

@@ -2,9 +2,7 @@
 import torch
 import triton
 import triton.language as tl
-
-
-from triton.language.extra import libdevice  # noqa: E402
+from triton.language.extra import libdevice
 
 
 @triton.jit
