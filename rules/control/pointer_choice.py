@@ -22,6 +22,7 @@ class PointerChoice:
     def __init__(self, source: Source, kernel: Kernel, tl: str) -> None:
         self.source, self.kernel, self.tl = source, kernel, tl
         self.pointers = Pointers(kernel)
+        self.bindings = list(bindings(kernel.node.body))
         self.tensors = self.pointers.loaded | self.pointers.stored | frozenset().union(*(
             self.pointers.bases(c.args[0].value) for c in find(kernel.node.body, cst.Call)
             if c.args and source.qualified(c.func).endswith(".make_block_ptr")))
@@ -89,7 +90,7 @@ class PointerChoice:
         if name in self.kernel.params:
             return True
         inside = set(find(node, cst.Assign, cst.AnnAssign, cst.AugAssign, cst.For))
-        elsewhere = [where for n, where, _ in bindings(self.kernel.node.body) if n == name and where not in inside]
+        elsewhere = [where for n, where, _ in self.bindings if n == name and where not in inside]
         first = self.source.tree.span(node)[0]
         both = isinstance(node.orelse, cst.Else) and all(
             any(n == name for n, _, _ in bindings(b)) for b in (node.body, node.orelse.body))
