@@ -467,7 +467,7 @@ class PlainControl(Rule):
                                          "compiler: its result is selected instead")
         else:
             self.report(node, f"`{min(names)}` is a product under a run-time condition that a later loop carries on; "
-                              "this crashes the compiler: take it out, mask its loads, select its result with `tl.where`")
+                              "this crashes the compiler: take it out, mask its loads, and select with `tl.where`")
 
     def _products(self, block: cst.CSTNode) -> set[str]:
         """Names that get a product in a block."""
