@@ -42,7 +42,8 @@ class PlainControl(Rule):
     * pointers to different tensors, chosen on the device: load both and select the value;
     * such a product that also loads its operands under the condition: its loads would need a mask. A product under a
       run-time condition that no later loop carries on compiles, inside a loop as well, and stays: taking it out would
-      compute it every time.
+      compute it every time. So does one under `CONSTANT or run_time`, which the compiler folds where the constant
+      holds.
 
     `if CONSTEXPR and run_time: ... else: ...` stays: nesting it would double the else. ASC502 looks at its pointers.
     """
@@ -454,7 +455,7 @@ class PlainControl(Rule):
             return
         last = self.source.tree.span(node)[2]
         own = self._products(node.body)
-        if not own:
+        if not own or any(self._constness(kernel).folds(t) for t in operands(node.test, cst.Or)):
             return
         carried = {name for loop in find(kernel.node.body, cst.For, cst.While)
                    if self.source.tree.span(loop)[0] > last for name in self._products(loop.body)}
@@ -572,6 +573,8 @@ class PlainControl(Rule):
 
 def _all_of(tests: list[cst.BaseExpression]) -> cst.BaseExpression:
     """`a and b and c`, two at a time. A test that runs over several lines keeps brackets of its own."""
+    if len(tests) == 1 and len(tests[0].lpar) == 1 and "\n" not in code(tests[0]):
+        return tests[0].with_changes(lpar=[], rpar=[])
     for i, test in enumerate(tests):
         if not test.lpar and ("\n" in code(test) or (len(tests) > 1 and isinstance(test, (
                 cst.BooleanOperation, cst.IfExp)))):

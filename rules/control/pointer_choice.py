@@ -79,7 +79,8 @@ class PointerChoice:
     def merged(self, node: cst.If) -> Iterator[str]:
         """Pointers that an `if` rebinds and that are read after it, whichever way it went."""
         seen = set()
-        for name, _, value in bindings(node):
+        blocks = [node.body, *([node.orelse] if node.orelse is not None else [])]
+        for name, _, value in (b for block in blocks if not _returns(block) for b in bindings(block)):
             rebound = value is None and name in self.tensors        # p += 64
             if name not in seen and (rebound or (value is not None and self.is_pointer(value))):
                 seen.add(name)
@@ -115,6 +116,13 @@ class PointerChoice:
             elif isinstance(up, cst.FunctionDef):
                 return False
         return False
+
+
+def _returns(block: cst.CSTNode) -> bool:
+    """Whether nothing after the block sees what it bound."""
+    block = block.body if isinstance(block, cst.Else) else block
+    last = block.body[-1] if isinstance(block, cst.IndentedBlock) else None
+    return isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Return)
 
 
 def _reads_first(statement: cst.CSTNode, name: str) -> bool | None:
