@@ -385,8 +385,9 @@ class HostShapes:
         """What an expression is; None for "nothing is known". `label` names a new symbol."""
         if isinstance(node, cst.Name):
             return NONE if node.value == "None" else env.get(node.value)
-        if isinstance(node, cst.Integer):
-            return Dim.number(node.evaluated_value)
+        number = _int(node)
+        if number is not None:
+            return Dim.number(number)
         if isinstance(node, (cst.Tuple, cst.List)):
             return self._several(node, env)
         if isinstance(node, cst.IfExp):
@@ -582,11 +583,9 @@ class HostShapes:
         sizes = self._sized(node, env, one=False).shape
         if sizes is None:
             return blank
-        minus = Dim.number(-1)
         dims = list(sizes)
-        if minus in dims or any(_is_minus_one(a.value) for a in node.args):
-            at = dims.index(minus) if minus in dims else next(
-                i for i, a in enumerate(node.args) if _is_minus_one(a.value))
+        if Dim.number(-1) in dims:
+            at = dims.index(Dim.number(-1))
             rest = product(d for i, d in enumerate(dims) if i != at)
             whole = product(tensor.shape).without(rest) if tensor.shape is not None else None
             dims[at] = whole if whole is not None else Dim.symbol(self._label("view"))
@@ -744,10 +743,6 @@ def _int(node: cst.BaseExpression) -> int | None:
         inner = _int(node.expression)
         return -inner if inner is not None else None
     return None
-
-
-def _is_minus_one(node: cst.BaseExpression) -> bool:
-    return _int(node) == -1
 
 
 def _shape_owner(node: cst.BaseExpression) -> str | None:
