@@ -172,7 +172,7 @@ class IeeeDot(Rule):
         if called(self.source, node.func) != "triton.language.dot":
             return
         if any(a.star for a in node.args):
-            self.report(node, "this product takes its options from a dictionary: on an NPU the precision must be `ieee`")
+            self.report(node, "options from a dictionary: on an NPU the precision of a product must be `ieee`")
             return
         kernel = kernel_at(self.source, node)
         for i, arg in enumerate(node.args):

@@ -15,7 +15,7 @@ from migrate.source import Source
 ASSEMBLY = "triton.language.inline_asm_elementwise"
 MATH = "triton.language.math."
 LIBRARIES = ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice", "triton.language.libdevice")
-# triton.language.math of triton-ascend 3.2.0; older releases of Triton had all of libdevice under that name
+# triton.language.math of Triton 3.2, on every device; older releases had all of libdevice under that name
 IN_MATH = frozenset({"umulhi", "exp", "exp2", "log", "log2", "cos", "sin", "sqrt", "sqrt_rn", "rsqrt", "abs", "fdiv",
                      "div_rn", "erf", "floor", "ceil", "fma"})
 PLAIN = {**{name: name for name in IN_MATH - {"umulhi", "fdiv"}},
@@ -63,11 +63,11 @@ class PortableMath(Rule):
     PTX is the assembly of NVIDIA's GPUs. The front end of triton-ascend accepts the text and every pass hands it on,
     one call for each element, until the device assembler, which ships with CANN, fails: no check without a card sees
     it. `triton.language.extra.libdevice` imports under triton-ascend, but its functions return None
-    (`cannot convert None of type NoneType to tensor`), and `triton.language.math` has no more than a handful.
-    `triton.language` has no `tanh`, `log1p`, `round`: the file gets a small function, exact to a few float32 units
-    also near zero, where `2 * sigmoid(2 * x) - 1` is not. Approximate instructions become accurate functions;
-    `.ftz` no longer flushes subnormals.
-    `griddepcontrol` overlaps a launch with the one before it, and is nothing where launches follow one another: it goes.
+    (`cannot convert None of type NoneType to tensor`). Triton's own `triton.language` has no `tanh`, `log1p`, `round`,
+    and what triton-ascend adds under these names moves between its releases and does not run in the interpreter: the
+    file gets a small function, exact to a few float32 units also near zero, where `2 * sigmoid(2 * x) - 1` is not.
+    Approximate instructions become accurate functions; `.ftz` no longer flushes subnormals.
+    `griddepcontrol` overlaps a launch with the one before, and is nothing where launches follow one another: it goes.
 
     ## What it leaves alone
     * an instruction, a type, a rounding mode or a libdevice function that it does not know, predicates, assembly whose
@@ -213,7 +213,7 @@ class PortableMath(Rule):
                 @triton.jit
                 def kernel(x, y, OVERLAP: tl.constexpr):
                     if OVERLAP:
-                        tl.inline_asm_elementwise("griddepcontrol.wait; // dummy $0", "=r", [], dtype=tl.int32, is_pure=False, pack=1)
+                        tl.inline_asm_elementwise("griddepcontrol.wait; // $0", "=r", [], tl.int32, False, 1)
                     tl.store(y, tl.load(x))
                 """,
             after="""
@@ -344,7 +344,7 @@ class PortableMath(Rule):
             return
         if function in PLAIN:
             new = f"{self.source.language}.{PLAIN[function]}"
-        elif function in WRITTEN and (WRITTEN[function] not in self.source.definitions or self._ours(WRITTEN[function])):
+        elif function in WRITTEN and self._free(WRITTEN[function]):
             new = WRITTEN[function]
         else:
             self.report(node, f"`{function}` of libdevice has no counterpart in triton.language: write it out")
@@ -352,8 +352,10 @@ class PortableMath(Rule):
         if self.replace(node, cst.parse_expression(new), f"libdevice's `{function}` returns None on an NPU: `{new}`"):
             self._need(new, node)
 
-    def _ours(self, name: str) -> bool:
-        return code(self.source.definitions[name]).strip() == self._define(name)
+    def _free(self, name: str) -> bool:
+        """Whether the file has no function of that name, or has ours."""
+        own = self.source.definitions.get(name)
+        return own is None or code(own).strip().replace("\r\n", "\n") == self._define(name)
 
     # What the file lacks
 
@@ -379,11 +381,11 @@ class PortableMath(Rule):
         by_statement: dict[cst.CSTNode, list[str]] = {}
         for name, top in self.needed.items():
             by_statement.setdefault(top, []).append(name)
-        config = self.source.tree.module.config_for_parsing
+        config, newline = self.source.tree.module.config_for_parsing, self.source.tree.module.default_newline
         for top, names in by_statement.items():
-            new = [cst.parse_statement(self._define(n).replace("\n", config.default_newline) + config.default_newline,
-                                       config).with_changes(leading_lines=[cst.EmptyLine(indent=False)] * 2)
-                   for n in names]
+            texts = [(self._define(name) + "\n").replace("\n", newline) for name in names]
+            blank = [cst.EmptyLine(indent=False), cst.EmptyLine(indent=False)]
+            new = [cst.parse_statement(text, config).with_changes(leading_lines=blank) for text in texts]
             listed = ", ".join(f"`{n}`" for n in names)
             old = self.edits.get(top, top)
             self.replace(top, cst.FlattenSentinel([*new, old]), f"triton.language lacks {listed}: defined here")

@@ -53,7 +53,9 @@ class SameDtypeDot(Rule):
                     at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
                     weights = tl.exp(tl.load(p + at).to(tl.float32))
                     values = tl.load(v + at).to(tl.bfloat16)
-                    tl.store(out + at, tl.dot(weights, values) + tl.dot(values * 2.0, weights - 1.0))
+                    mixed = tl.dot(weights, values)
+                    mixed += tl.dot(values * 2.0, weights - 1.0)
+                    tl.store(out + at, mixed)
                 """,
             after="""
                 import triton
@@ -65,7 +67,9 @@ class SameDtypeDot(Rule):
                     at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
                     weights = tl.exp(tl.load(p + at).to(tl.float32))
                     values = tl.load(v + at).to(tl.bfloat16)
-                    tl.store(out + at, tl.dot(weights, values.to(tl.float32)) + tl.dot((values * 2.0).to(tl.float32), weights - 1.0))
+                    mixed = tl.dot(weights, values.to(tl.float32))
+                    mixed += tl.dot((values * 2.0).to(tl.float32), weights - 1.0)
+                    tl.store(out + at, mixed)
                 """),
         Example("accumulators in half precision",
             before="""
@@ -158,7 +162,8 @@ class SameDtypeDot(Rule):
         half = asked if asked in HALF else acc.dtype if acc.dtype in HALF else ""
         if not half:
             return
-        tl, edits = self.source.language, {}
+        tl = self.source.language
+        edits: dict[cst.CSTNode, object] = {}
         if asked in HALF:
             edits[args["out_dtype"].value] = cst.parse_expression(f"{tl}.{WIDE}")
         if acc.dtype in HALF:
