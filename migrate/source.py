@@ -159,10 +159,10 @@ class Source:
         """Whether an ignore comment on the statement (or on a line of it) covers this node for this rule."""
         if not self.ignores:
             return False
-        first, _, last = self.tree.span(node)
+        line = self.tree.span(node)[0]
         for ignore in self.ignores:
             hit = ignore.ids & {rule.id, rule.name}
-            if hit and ignore.first <= first and last <= max(ignore.last, first):
+            if hit and ignore.first <= line <= ignore.last:
                 self.used_ignores.update((self.text_of_line(ignore.line), i) for i in hit)
                 return True
         return False
