@@ -140,6 +140,14 @@ def called(source: Source, func: cst.BaseExpression) -> str:
     return full
 
 
+def calls(source: Source, call: cst.Call, function: str) -> bool:
+    """Whether a call is one of `triton.language.<function>`; quick for all the calls that are not."""
+    func = call.func
+    if isinstance(func, cst.Attribute) and func.attr.value != function:
+        return False
+    return called(source, func) == LANGUAGE + function
+
+
 def _parameter(name: str, constexpr: bool, shape: Shape | None) -> Value:
     if constexpr:
         return Value((), kind=NUMBER, text=name)

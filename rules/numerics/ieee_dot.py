@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from migrate.analysis.kernels import AUTOTUNE, Kernel
-from migrate.analysis.tiles import called, kernel_at
+from migrate.analysis.tiles import calls, kernel_at
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.source import Source
 from migrate.tree import find
@@ -169,7 +169,7 @@ class IeeeDot(Rule):
     )
 
     def visit_Call(self, node: cst.Call) -> None:
-        if called(self.source, node.func) != "triton.language.dot":
+        if not calls(self.source, node, "dot"):
             return
         if any(a.star for a in node.args):
             self.report(node, "options from a dictionary: on an NPU the precision of a product must be `ieee`")

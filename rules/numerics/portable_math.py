@@ -7,12 +7,11 @@ import tokenize
 import libcst as cst
 
 from migrate.analysis import ptx
-from migrate.analysis.tiles import TENSOR, called, dotted, kernel_at, tiles
+from migrate.analysis.tiles import TENSOR, calls, dotted, kernel_at, tiles
 from migrate.edit import cast, code, comments
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.source import Source
 
-ASSEMBLY = "triton.language.inline_asm_elementwise"
 MATH = "triton.language.math."
 LIBRARIES = ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice", "triton.language.libdevice")
 # triton.language.math of Triton 3.2, on every device; older releases had all of libdevice under that name
@@ -255,7 +254,7 @@ class PortableMath(Rule):
     # PTX
 
     def visit_Call(self, node: cst.Call) -> None:
-        if called(self.source, node.func) != ASSEMBLY:
+        if not calls(self.source, node, "inline_asm_elementwise"):
             return
         names = ("asm", "constraints", "args", "dtype", "is_pure", "pack")
         given = {a.keyword.value if a.keyword else names[i]: a.value for i, a in enumerate(node.args) if i < 6}
@@ -333,9 +332,10 @@ class PortableMath(Rule):
             self._library(node)
 
     def _library(self, node: cst.Attribute | cst.Name) -> None:
-        name = dotted(node)
-        head, dot, tail = name.partition(".")
-        full = self.source.imports.get(head, head) + dot + tail
+        head, dot, tail = dotted(node).partition(".")
+        if head not in self.source.imports:
+            return
+        full = self.source.imports[head] + dot + tail
         library, _, function = full.rpartition(".")
         if library not in LIBRARIES and (full != MATH + function or function in IN_MATH):
             return
@@ -388,6 +388,8 @@ class PortableMath(Rule):
             new = [cst.parse_statement(text, config).with_changes(leading_lines=blank) for text in texts]
             listed = ", ".join(f"`{n}`" for n in names)
             old = self.edits.get(top, top)
+            if len(old.leading_lines) < 2 and not comments(old.leading_lines):
+                old = old.with_changes(leading_lines=blank)
             self.replace(top, cst.FlattenSentinel([*new, old]), f"triton.language lacks {listed}: defined here")
         if not self.edits:
             self._unused_imports()

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from migrate.analysis.tiles import HALF, TENSOR, UNKNOWN, Tiles, Value, called, kernel_at, tiles
+from migrate.analysis.tiles import HALF, TENSOR, UNKNOWN, Tiles, Value, calls, kernel_at, tiles
 from migrate.edit import cast
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 
@@ -136,7 +136,7 @@ class SameDtypeDot(Rule):
     )
 
     def visit_Call(self, node: cst.Call) -> None:
-        if called(self.source, node.func) != "triton.language.dot" or any(a.star for a in node.args):
+        if not calls(self.source, node, "dot") or any(a.star for a in node.args):
             return
         kernel = kernel_at(self.source, node)
         if kernel is None:
