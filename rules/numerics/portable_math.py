@@ -84,7 +84,8 @@ class PortableMath(Rule):
             "inline_asm_elementwise.md",
             "inline assembly is limited to 1-D and to the NPU's own instructions", "doc"),
         Ref("https://pypi.org/project/ascendnpu-ir/1.2.0/",
-            "PTX text passes every open pass for Ascend910B2 as scalar calls of assembly", "compiled"),
+            "PTX text passes every open pass for Ascend910B2 as scalar calls of assembly; what replaces it here, the "
+            "functions that are defined included, becomes vector code", "compiled"),
         Ref("https://pypi.org/project/triton-ascend/3.2.0/",
             "triton/language/extra/libdevice.py: every body is `...`, so every call is None", "source"),
         Ref("https://docs.nvidia.com/cuda/parallel-thread-execution/",
@@ -101,6 +102,7 @@ class PortableMath(Rule):
                 @triton.jit
                 def turn(x, y):
                     c = tl.inline_asm_elementwise("cos.approx.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
+                    t = tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
                     half = tl.inline_asm_elementwise(
                         asm="div.full.f32 $0, $1, $2;",
                         constraints="=f,f,f",
@@ -109,7 +111,7 @@ class PortableMath(Rule):
                         is_pure=True,
                         pack=1,
                     )
-                    return c * half
+                    return c * half * t
                 ''',
             after='''
                 import triton
@@ -117,11 +119,21 @@ class PortableMath(Rule):
 
 
                 @triton.jit
+                def _tanh(x):
+                    x = tl.cast(x, tl.float32)
+                    e = tl.exp(-2.0 * tl.abs(x))
+                    far = (1.0 - e) / (1.0 + e)
+                    near = x + x * x * x * (x * x * 0.13333333 - 0.33333333)    # where 1 - e would cancel
+                    return tl.where(tl.abs(x) < 0.1, near, tl.where(x < 0.0, -far, far))
+
+
+                @triton.jit
                 def turn(x, y):
                     c = tl.cos(tl.cast(x, tl.float32))
+                    t = _tanh(x)
                     # a turn is two halves
                     half = y.to(tl.float32) / tl.cast(x * 2.0, tl.float32)
-                    return c * half
+                    return c * half * t
                 '''),
         Example("several instructions, and a function that triton.language lacks",
             before='''
@@ -308,7 +320,11 @@ class PortableMath(Rule):
             new = element.value if known else cast(
                 element.value, f"{tl}.float32", language=tl, tensor=value is not None and value.kind == TENSOR)
             inputs.append(code(new))
-        return cst.parse_expression(ptx.expression(text, inputs).replace("tl.", tl + "."))
+        written = ptx.expression(text, inputs, tl)
+        for element, given_as in zip(args.elements, inputs, strict=True):
+            if any(written == f"{name}({given_as})" for name in DEFINITIONS):     # which casts by itself
+                written = written.replace(given_as, code(element.value))
+        return cst.parse_expression(written)
 
     def _comments(self, node: cst.Call) -> dict[cst.CSTNode, object]:
         """Comments inside the call move above its statement."""
