@@ -111,15 +111,6 @@ def comments(lines: Sequence[cst.EmptyLine]) -> list[str]:
     return [line.comment.value for line in lines if line.comment]
 
 
-def cast(node: cst.BaseExpression, dtype: str, *, language: str, tensor: bool) -> cst.BaseExpression:
-    """`node.to(dtype)`; `tl.cast(node, dtype)` where the value may be a number, which has no `.to`."""
-    to = cst.parse_expression(dtype)
-    if not tensor:
-        return cst.Call(cst.parse_expression(f"{language}.cast"), [cst.Arg(node), cst.Arg(to)])
-    base = node if is_atom(node) else parenthesised(node)
-    return cst.Call(cst.Attribute(base, cst.Name("to")), [cst.Arg(to)])
-
-
 def removed(statement: cst.CSTNode) -> Edit:
     """What to put in place of a statement that goes: nothing, or the comments above it that a blank line sets apart.
 
@@ -138,3 +129,12 @@ def detached(lines: Sequence[cst.EmptyLine]) -> list[cst.EmptyLine]:
     while above and not above[-1].comment:
         above.pop()
     return above
+
+
+def cast(node: cst.BaseExpression, dtype: str, *, language: str, tensor: bool) -> cst.BaseExpression:
+    """`node.to(dtype)`; `tl.cast(node, dtype)` where the value may be a number, which has no `.to`."""
+    to = cst.parse_expression(dtype)
+    if not tensor:
+        return cst.Call(cst.parse_expression(f"{language}.cast"), [cst.Arg(node), cst.Arg(to)])
+    base = node if is_atom(node) else parenthesised(node)
+    return cst.Call(cst.Attribute(base, cst.Name("to")), [cst.Arg(to)])

@@ -27,6 +27,9 @@ class Project(Protocol):
     def module(self, name: str) -> Source | None:
         """The module `a.b.c` as upstream wrote it; None where this package has none."""
 
+    def has(self, name: str) -> bool:
+        """Whether the package has such a module; cheaper than `module`, which parses it."""
+
 
 @dataclass
 class Ignore:
@@ -36,6 +39,7 @@ class Ignore:
     first: int
     last: int
     ids: frozenset[str]
+    comment: str
 
 
 class Source:
@@ -163,16 +167,9 @@ class Source:
         for ignore in self.ignores:
             hit = ignore.ids & {rule.id, rule.name}
             if hit and ignore.first <= line <= ignore.last:
-                self.used_ignores.update((self.text_of_line(ignore.line), i) for i in hit)
+                self.used_ignores.update((ignore.comment, i) for i in hit)
                 return True
         return False
-
-    def text_of_line(self, line: int) -> str:
-        return self._lines[line - 1].strip()
-
-    @functools.cached_property
-    def _lines(self) -> list[str]:
-        return self.text.splitlines()
 
     @functools.cached_property
     def ignores(self) -> list[Ignore]:
@@ -201,5 +198,5 @@ class Source:
             after = [s for s in starts if s[0] > at]
             first, last = min(inside, key=lambda s: s[1] - s[0]) if inside else after[0] if after else (at, at)
             ids = frozenset(i.strip() for i in hit["ids"].split(",") if i.strip())
-            found.append(Ignore(at, first, last, ids))
+            found.append(Ignore(at, first, last, ids, token.string))
         return found

@@ -128,11 +128,16 @@ def assignments(source: Source, function: cst.FunctionDef) -> dict[str, list[cst
     return result
 
 
+def is_launch(node: cst.CSTNode) -> bool:
+    """`something[grid](...)`."""
+    return isinstance(node, cst.Call) and isinstance(node.func, cst.Subscript)
+
+
 def launches(source: Source) -> list[Launch]:
     """Every launch in the file of a kernel that can be found in the file or its package."""
     out = []
     for call in source.tree.all(cst.Call):
-        if isinstance(call.func, cst.Subscript):
+        if is_launch(call):
             kernel = _kernel(source, call.func.value)
             if kernel is not None:
                 out.append(Launch(source, call, kernel))

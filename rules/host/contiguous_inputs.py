@@ -5,7 +5,7 @@ import re
 
 import libcst as cst
 
-from migrate.analysis.launches import Launch
+from migrate.analysis.launches import Launch, assignments, is_launch
 from migrate.analysis.shapes import Tensor
 from migrate.analysis.strides import StrideArg, Strides, compared_with_zero, strides_of
 from migrate.edit import code, statement
@@ -277,30 +277,43 @@ def first_use(launch: Launch, strides: Strides) -> cst.CSTNode:
     """The statement before which a tensor must be ready: the launch, or an earlier one that reads its strides."""
     tree = launch.source.tree
     home = tree.statement(launch.call)
+    block, line = tree.parent(home), tree.span(home)[0]
     assert launch.function is not None
+    readers = {id(s) for found in _other_readers(launch).values() for s in found}
+    if not readers:
+        return home
     names = {n.value for a in launch.call.args for n in find(a.value, cst.Name)}
-    for assign in find(launch.function.body, cst.Assign):
-        targets = {n.value for t in assign.targets for n in find(t.target, cst.Name)}
-        if targets & names and re.search(r"\.stride\(", code(assign.value)) and "==" not in code(assign.value):
-            where = tree.statement(assign)
-            if tree.parent(where) is tree.parent(home) and tree.span(where)[0] < tree.span(home)[0]:
-                return where
-    return home
+    before = [where for name in names & assignments(launch.source, launch.function).keys()
+              for assign in assignments(launch.source, launch.function)[name]
+              if id(where := tree.statement(assign)) in readers and tree.parent(where) is block
+              and tree.span(where)[0] < line]
+    return min(before, key=lambda s: tree.span(s)[0], default=home)
 
 
 def _read_elsewhere(launch: Launch, strides: Strides, name: str) -> bool:
     """Strides of the tensor are taken where a line before the launch would come too late for them."""
     tree = launch.source.tree
-    assert launch.function is not None
     block, line = tree.parent(tree.statement(launch.call)), tree.span(first_use(launch, strides))[0]
-    launched = {c for other in launch.source.launches for c in find(other.call, cst.Call)}
-    for call in find(launch.function.body, cst.Call):
-        if isinstance(call.func, cst.Attribute) and code(call.func) == f"{name}.stride" and call not in launched:
-            where = tree.statement(call)
-            compared = tree.enclosing(call, cst.Comparison) is not None
-            if not compared and (tree.parent(where) is not block or tree.span(where)[0] < line):
-                return True
-    return False
+    return any(tree.parent(where) is not block or tree.span(where)[0] < line
+               for where in _other_readers(launch).get(name, ()))
+
+
+def _other_readers(launch: Launch) -> dict[str, list[cst.CSTNode]]:
+    """Statements of the host function that take strides of a tensor outside launches and comparisons."""
+    assert launch.function is not None
+    tree = launch.source.tree
+    memo = tree.unit(launch.call).memo
+    key = ("stride readers", launch.function)
+    if key not in memo:
+        readers: dict[str, list[cst.CSTNode]] = {}
+        for call in find(launch.function.body, cst.Call):
+            func = call.func
+            if (isinstance(func, cst.Attribute) and func.attr.value == "stride" and isinstance(func.value, cst.Name)
+                    and not any(isinstance(up, cst.Comparison) or is_launch(up) for up in tree.ancestors(call))):
+                readers.setdefault(func.value.value, []).append(tree.statement(call))
+        memo[key] = readers
+    known: dict[str, list[cst.CSTNode]] = memo[key]
+    return known
 
 
 def _guarded_name(branch: cst.If) -> str:

@@ -305,8 +305,11 @@ class DropStrides(Rule):
         edits.update(_dead_locals(launches, plan))
         if any(node in self.edits for node in edits):
             return False
-        shapes = "; ".join(f"`{p}` is {shape}" for p, shape in plan.shapes.items())
-        return self.together(edits, f"`{kernel.name}` loses {len(plan.values)} stride parameters; contiguous, "
+        by_shape: dict[str, list[str]] = {}
+        for pointer, shape in plan.shapes.items():
+            by_shape.setdefault(shape, []).append(f"`{pointer}`")
+        shapes = "; ".join(f"{', '.join(pointers)} {shape}" for shape, pointers in by_shape.items())
+        return self.together(edits, f"`{kernel.name}` loses {len(plan.values)} stride parameters, as all is contiguous: "
                                     f"{shapes}", at=kernel.node.name)
 
     # Keeping
@@ -359,8 +362,8 @@ def _plan(kernel: Kernel, sites: list[Strides], wanted: list[str]) -> tuple[Plan
             continue
         plan.values[param] = " * ".join(f for f in factors if f and f != "1") or "1"
         if args[0].pointers:
-            described = [names.dim([s[i] for s in shapes if s is not None], args, i, new=False) or "..."
-                         for i in range(n)]
+            described = [names.dim([s[i] for s in shapes if s is not None], args, i, new=False) or _plain(shapes[0][i])
+                         for i in range(n)] if shapes[0] is not None else []
             plan.shapes[args[0].pointers[0]] = f"[{', '.join(described)}]"
     for site in sites:                          # a starred tuple goes as a whole or not at all
         for param in wanted:
@@ -374,6 +377,11 @@ def _plan(kernel: Kernel, sites: list[Strides], wanted: list[str]) -> tuple[Plan
     plan.added = {k: v for k, v in plan.added.items() if k in used}
     plan.saved = {k: v for k, v in plan.saved.items() if k in used}
     return plan, reasons
+
+
+def _plain(dim: Dim) -> str:
+    """A dimension that the kernel does not need, as the host calls it."""
+    return str(dim) if re.fullmatch(r"\w+", str(dim)) else "..."
 
 
 def _why_not(param: str, sites: list[Strides]) -> str:
