@@ -45,8 +45,6 @@ class Fp32Exp(Rule):
         Ref("https://pypi.org/project/triton-ascend/3.2.0/",
             "triton/triton_patch/language/math.py replaces them by versions that take and return bf16 and fp16",
             "source"),
-        Ref("https://github.com/fla-org/flash-linear-attention/pull/1121",
-            "the Ascend ports of FLA cast gates to float32 before exp2", "issue"),
     )
     examples = (
         Example("loaded decays, and a helper that may be handed anything",

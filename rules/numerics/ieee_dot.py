@@ -37,13 +37,13 @@ class IeeeDot(Rule):
     safety = Safety.REVIEW
     triggers = (PRECISION, ALLOW, "dot(")
     references = (
-        Ref("https://github.com/triton-lang/triton-ascend/blob/a84b1eb52/docs/zh/triton_api/Linear_Algebra_Ops/dot.md",
-            "input_precision: ieee or hf32", "doc"),
         Ref("https://pypi.org/project/triton-ascend/3.2.0/",
+            "triton/triton_patch/language/core.py: input_precision == tf32 or tf32x3 is invalid, please use hf32", "source"),
+        Ref("https://pypi.org/project/ascendnpu-ir/1.2.0/",
             "allow_tf32=True, \"tf32\" and \"tf32x3\" end in an AssertionError; False, \"ieee\" and \"hf32\" compile",
             "compiled"),
         Ref("https://github.com/fla-org/flash-linear-attention/pull/1011",
-            "FLA's own Ascend path solves its triangular systems with \"ieee\"", "issue"),
+            "the Ascend path of FLA: solve_tril with ieee", "issue"),
     )
     examples = (
         Example("literals",

@@ -80,9 +80,9 @@ class PortableMath(Rule):
     safety = Safety.REVIEW
     triggers = ("inline_asm", "libdevice", ".math.")
     references = (
-        Ref("https://github.com/triton-lang/triton-ascend/blob/a84b1eb52/docs/zh/triton_api/Inline_Assembly/"
-            "inline_asm_elementwise.md",
-            "inline assembly is limited to 1-D and to the NPU's own instructions", "doc"),
+        Ref("https://github.com/triton-lang/triton-ascend/blob/555799067a941bb34a52bad0dda3dd942ad174ca/docs/zh/"
+            "triton_api/Inline_Assembly/inline_asm_elementwise.md",
+            "the text has to be the target's assembly; s64 and f32 registers, constraint l, one dimension", "doc"),
         Ref("https://pypi.org/project/ascendnpu-ir/1.2.0/",
             "PTX text passes every open pass for Ascend910B2 as scalar calls of assembly; what replaces it here, the "
             "functions that are defined included, becomes vector code", "compiled"),

@@ -38,8 +38,10 @@ class SameDtypeDot(Rule):
             "source"),
         Ref("https://pypi.org/project/triton-ascend/3.2.0/",
             "mixed operands and a bfloat16 out_dtype or accumulator do not compile for Ascend910B2", "compiled"),
-        Ref("https://github.com/fla-org/flash-linear-attention/pull/1011",
-            "recurrences of the Ascend ports stay in float32", "issue"),
+        Ref("https://github.com/triton-lang/triton-ascend/blob/54bebaaf3d26f3369aa2e9f5bc88e95a43c1f693/docs/zh/"
+            "triton_api/Linear_Algebra_Ops/dot.md",
+            "acc and out_dtype are float32 or int32; float16 is not supported, the hardware accumulates in float32",
+            "doc"),
     )
     examples = (
         Example("a float32 tile meets a bfloat16 one",
