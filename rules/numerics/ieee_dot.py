@@ -38,7 +38,7 @@ class IeeeDot(Rule):
     triggers = (PRECISION, ALLOW, "dot(")
     references = (
         Ref("https://pypi.org/project/triton-ascend/3.2.0/",
-            "triton/triton_patch/language/core.py: input_precision == tf32 or tf32x3 is invalid, please use hf32", "source"),
+            "triton_patch/language/core.py: tf32 and tf32x3 are invalid, allow_tf32 is deprecated", "source"),
         Ref("https://pypi.org/project/ascendnpu-ir/1.2.0/",
             "allow_tf32=True, \"tf32\" and \"tf32x3\" end in an AssertionError; False, \"ieee\" and \"hf32\" compile",
             "compiled"),
