@@ -111,7 +111,7 @@ BUILTINS: dict[str, Any] = {
     "True": True, "False": False, "None": None, "len": len, "min": min, "max": max, "sum": sum, "list": list,
     "tuple": tuple, "set": set, "dict": dict, "sorted": sorted, "zip": zip, "enumerate": enumerate, "range": range,
     "any": any, "all": all, "bool": bool, "int": int, "str": str, "abs": abs, "reversed": reversed}
-GENERATOR = (range, zip, enumerate, reversed, type({}.items()), type({}.keys()), type({}.values()))
+GENERATOR: tuple[type, ...] = (range, zip, enumerate, reversed, type({}.items()), type({}.keys()), type({}.values()))
 
 
 class Evaluator:
@@ -306,7 +306,9 @@ class Evaluator:
         if isinstance(at, cst.Index):
             key: Any = self._value(source, at.value, env)
         else:
-            key = slice(*(None if b is None else self._value(source, b, env) for b in (at.lower, at.upper, at.step)))
+            ends = cst.ensure_type(at, cst.Slice)
+            bounds = (ends.lower, ends.upper, ends.step)
+            key = slice(*(None if b is None else self._value(source, b, env) for b in bounds))
         if owner is UNKNOWN or key is UNKNOWN:
             return UNKNOWN
         return owner[key]
@@ -579,10 +581,11 @@ def _known(value: Any) -> Any:
     return value
 
 
-def _iterable(value: Any) -> Any:
+def _iterable(value: Any) -> list[Any]:
     if value is UNKNOWN or not isinstance(value, (list, tuple, set, dict, str, *GENERATOR)):
         raise NotStatic("a loop over something that is not known")
-    return list(value)
+    items: Any = value
+    return list(items)
 
 
 def _bind(target: cst.BaseExpression, value: Any, env: dict[str, Any]) -> None:
