@@ -68,7 +68,8 @@ class FreezeAutotune(Rule):
     * a kernel with a hook that is launched in another module, or whose launch cannot be matched: it keeps
       `@triton.autotune` with the one chosen configuration, hook included. Reported. So does a kernel whose tuner is
       read in another way (`kernel.cache`).
-    * `reset_to_zero` of a tensor that comes from elsewhere: zeroing it at every launch could destroy a sum. Reported.
+    * `reset_to_zero` of a tensor that comes from elsewhere: zeroing it at every launch could destroy a sum. The
+      message of the edit says so, as it does where a pruning function could not be followed.
     * functions that are not under `triton.jit`. Reported.
     """
 
@@ -467,11 +468,10 @@ class FreezeAutotune(Rule):
         if zeroed:
             message += "; the host zeroes what its hook zeroed"
         if plan.tuning.unclear:
-            self.report(found, f"pruning of `{kernel.name}` was not followed ({plan.tuning.unclear}): check that it "
-                               f"would keep {shown}")
-        for name in dict.fromkeys(uncertain):
-            self.report(found, f"`{kernel.name}` reset `{name}` to zero while tuning: make sure that it holds zeros "
-                               "where that is meant")
+            message += f". Check that pruning would keep it: it was not followed ({plan.tuning.unclear})"
+        if uncertain:
+            names = ", ".join(f"`{name}`" for name in dict.fromkeys(uncertain))
+            message += f". Check that {names} holds zeros where that is meant: it was reset to zero while tuning"
         if self.together(edits, message, at=found):
             self.gone += [found, *reads]
 
