@@ -5,6 +5,7 @@ each autotune configuration; a port that froze the configuration and lost the ho
 """
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
@@ -194,7 +195,6 @@ def package(ported: dict[str, Source], tmp_path_factory: pytest.TempPathFactory)
 
 
 def run(package: Path, zeroed: Zeroed, *control: str) -> dict[str, tuple[list[str], list[str]]]:
-    import json
     done = subprocess.run([sys.executable, "-c", CHILD, str(package), json.dumps(zeroed), *control],
                           capture_output=True, text=True, timeout=300, check=False,
                           env={**os.environ, "TRITON_INTERPRET": "1"})

@@ -281,7 +281,7 @@ class Evaluator:
             qualified = source.qualified(node)
             if qualified in self.facts:
                 return self.facts[qualified]
-            if root.value in source.imports:
+            if root.value in source.imports and not self._is_part(qualified):
                 return self._imported(source, qualified)
         owner = self._value(source, node.value, env)
         name = node.attr.value
@@ -297,6 +297,14 @@ class Evaluator:
         elif isinstance(owner, (Argument, Arguments)) or name in METHODS.get(type(owner), ()):
             return _Method(owner, name)
         raise NotStatic(f"attribute {name} is not known")
+
+    def _is_part(self, qualified: str) -> bool:
+        """Whether it is an attribute of something that the facts know."""
+        while "." in qualified:
+            qualified = qualified.rpartition(".")[0]
+            if qualified in self.facts:
+                return True
+        return False
 
     def _Subscript(self, source: Source, node: cst.Subscript, env: dict[str, Any]) -> Any:
         owner = self._value(source, node.value, env)
