@@ -52,8 +52,8 @@ def decode(data: bytes, name: str) -> PythonFile:
         line = data[:error.start].count(b"\n") + 1
         raise MigrateError(f"{name}:{line}: byte 0x{data[error.start]:02x} is not {error.encoding}; "
                            "save it as UTF-8 or name its encoding (# -*- coding: ... -*-)") from error
-    if (line := _too_deep(text)) is not None:
-        raise MigrateError(f"{name}:{line}: does not parse: too many nested parentheses")
+    if (deep := _too_deep(text)) is not None:
+        raise MigrateError(f"{name}:{deep}: does not parse: too many nested parentheses")
     return PythonFile(text, hashlib.sha256(data).hexdigest(), encoding, bom)
 
 
