@@ -1,6 +1,7 @@
 """Rules run in order and one at a time, so that every change belongs to exactly one rule."""
 from __future__ import annotations
 
+import functools
 import importlib
 import itertools
 import pkgutil
@@ -11,7 +12,7 @@ from importlib.metadata import entry_points
 from packaging.version import Version
 
 from migrate.errors import MigrateError, UsageError
-from migrate.rule import Finding, Rule
+from migrate.rule import Finding, Note, Rule
 from migrate.source import Source
 
 PASSES = 10                 # a rule may uncover work for itself; one that never stops is a bug
@@ -26,7 +27,12 @@ class Step:
     rule: type[Rule]
     before: Source
     after: Source
-    findings: tuple[Finding, ...]       # what it did, at lines of `before`
+    notes: tuple[Note, ...]             # what it did
+
+    @functools.cached_property
+    def findings(self) -> tuple[Finding, ...]:
+        """What it did, at lines of `before`."""
+        return tuple(dict.fromkeys(note.at(self.before) for note in self.notes))
 
 
 @dataclass(frozen=True)
@@ -36,7 +42,12 @@ class Outcome:
     first: Source
     final: Source
     steps: tuple[Step, ...]
-    open: tuple[Finding, ...]
+    notes: tuple[Note, ...]
+
+    @functools.cached_property
+    def open(self) -> tuple[Finding, ...]:
+        found = dict.fromkeys(note.at(self.final) for note in self.notes)
+        return tuple(sorted(found, key=lambda f: (f.line, f.col, f.rule)))
 
 
 class RuleCrashed(MigrateError):
@@ -77,22 +88,24 @@ def select(rules: Sequence[type[Rule]], *, only: Sequence[str] = (), ignore: Seq
 def apply(source: Source, rules: Sequence[type[Rule]]) -> Outcome:
     """Run each rule until it has nothing more to change, then the next. Raises RuleCrashed."""
     first, steps = source, []
-    left: list[tuple[Source, tuple[Finding, ...]]] = []
+    reported: list[type[Rule]] = []
     for rule in rules:
         for n in range(PASSES + 1):
             found = _look(rule, source)
             if found is None:
                 break
             if not found.edits:
-                if found.findings:
-                    left.append((source, tuple(found.findings)))
+                if found.notes:
+                    reported.append(rule)
                 break
             if n == PASSES:
                 raise RuleCrashed(f"{rule.id} {rule.name} still has something to change after {PASSES} passes")
             after = source.edited(source.tree.replace(found.edits))
-            steps.append(Step(rule, source, after, tuple(f for f in found.findings if f.edited)))
+            steps.append(Step(rule, source, after, tuple(note for note in found.notes if note.edited)))
             source = after
-    return Outcome(first, source, tuple(steps), _open(left, source, rules))
+    # A rule that reported is asked again at the end: a later rule may have settled it, and lines have moved.
+    asked = [_look(rule, source) for rule in reported]
+    return Outcome(first, source, tuple(steps), tuple(note for a in asked if a for note in a.notes if not note.edited))
 
 
 def _look(rule: type[Rule], source: Source) -> Rule | None:
@@ -110,16 +123,3 @@ def _look(rule: type[Rule], source: Source) -> Rule | None:
         where = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace else "?"
         raise RuleCrashed(f"{rule.id} {rule.name} crashed at {where}: {type(error).__name__}: {error}") from error
     return found
-
-
-def _open(left: list[tuple[Source, tuple[Finding, ...]]], final: Source,
-          rules: Sequence[type[Rule]]) -> tuple[Finding, ...]:
-    """Findings at lines of the final version: a rule that reported is asked again where a later one edited."""
-    out: list[Finding] = []
-    by_id = {r.id: r for r in rules}
-    for source, findings in left:
-        if source.tree is not final.tree:
-            again = _look(by_id[findings[0].rule], final)
-            findings = tuple(f for f in again.findings if not f.edited) if again else ()
-        out += findings
-    return tuple(sorted(out, key=lambda f: (f.line, f.col, f.rule)))

@@ -93,7 +93,7 @@ class Ported:
     @property
     def fired(self) -> Counter[str]:
         """How many changes each rule made."""
-        return Counter(f.rule for step in self.outcome.steps for f in step.findings)
+        return Counter(note.rule.id for step in self.outcome.steps for note in step.notes)
 
     @property
     def kernels(self) -> list[str]:

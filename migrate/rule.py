@@ -36,8 +36,9 @@ class Example:
 
     `reports` counts the findings that are left for a person. `run` is how tests execute both sides under Triton's
     interpreter and compare: "exact" (to the bit), "close" (float32 rounding), or None where an example is host
-    code or a fragment. A rule that looks at other modules gets them from `others` (dotted name -> text), and the
-    example itself is then the module called `module`.
+    code or a fragment. The last kernel of the example is launched as one program on `inputs`: by parameter,
+    "float32[64, 32]" for a tensor of random numbers, anything else as it stands. A rule that looks at other modules
+    gets them from `others` (dotted name -> text), and the example itself is then the module called `module`.
     """
 
     title: str
@@ -45,8 +46,26 @@ class Example:
     after: str
     reports: int = 0
     run: str | None = None
+    inputs: Mapping[str, object] = field(default_factory=dict, hash=False)
     module: str = ""
     others: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+@dataclass(frozen=True)
+class Note:
+    """What a rule said about a node. Its place in the file is worked out only when somebody reads it."""
+
+    rule: type[Rule]
+    node: cst.CSTNode
+    message: str
+    edited: bool
+
+    def at(self, source: Source) -> Finding:
+        tree = source.tree
+        line, col, _ = tree.span(self.node)
+        decorator = self.node if isinstance(self.node, cst.Decorator) else tree.enclosing(self.node, cst.Decorator)
+        first = tree.span(decorator or tree.statement(self.node))[0]
+        return Finding(self.rule.id, line, col, self.message, self.edited, first)
 
 
 @dataclass(frozen=True)
@@ -80,7 +99,7 @@ class Rule:
 
     def __init__(self, source: Source) -> None:
         self.source = source
-        self.findings: list[Finding] = []
+        self.notes: list[Note] = []
         self.edits: dict[cst.CSTNode, Edit] = {}
 
     def finish(self) -> None:
@@ -107,15 +126,8 @@ class Rule:
         return True
 
     def _add(self, node: cst.CSTNode, message: str, *, edited: bool) -> None:
-        if self.source.ignored(node, self):
-            return
-        line, col, _ = self.source.tree.span(node)
-        tree = self.source.tree
-        decorator = node if isinstance(node, cst.Decorator) else tree.enclosing(node, cst.Decorator)
-        first = tree.span(decorator or tree.statement(node))[0]
-        finding = Finding(self.id, line, col, message, edited, first)
-        if finding not in self.findings:
-            self.findings.append(finding)
+        if not self.source.ignored(node, self):
+            self.notes.append(Note(type(self), node, message, edited))
 
     def run(self) -> None:
         """Visit what this rule asked for, in source order within each node class."""

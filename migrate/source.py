@@ -94,6 +94,11 @@ class Source:
                     table[name] = stem + name
         return table
 
+    @functools.cached_property
+    def language(self) -> str:
+        """What this file calls `triton.language`, usually `tl`."""
+        return next((k for k, v in self.imports.items() if v == "triton.language"), "triton.language")
+
     def imported_module(self, node: cst.ImportFrom) -> str | None:
         """The absolute module of a `from ... import`; None when a relative one leaves the package."""
         if not node.relative:
@@ -158,10 +163,10 @@ class Source:
         """Whether an ignore comment on the statement (or on a line of it) covers this node for this rule."""
         if not self.ignores:
             return False
-        first, _, last = self.tree.span(node)
+        line = self.tree.span(node)[0]
         for ignore in self.ignores:
             hit = ignore.ids & {rule.id, rule.name}
-            if hit and ignore.first <= first and last <= max(ignore.last, first):
+            if hit and ignore.first <= line <= ignore.last:
                 self.used_ignores.update((ignore.comment, i) for i in hit)
                 return True
         return False

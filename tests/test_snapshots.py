@@ -16,7 +16,7 @@ import tarfile
 import threading
 import time
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -34,7 +34,7 @@ TOY = {"toy/__init__.py": b"", "toy/ops/add.py": b"ADD = 1\n", "toy/ops/mul.py":
 
 # ---------------------------------------------------------------- archives
 
-def make_zip(path: Path, entries: list[tuple[str | zipfile.ZipInfo, bytes]]) -> Path:
+def make_zip(path: Path, entries: Sequence[tuple[str | zipfile.ZipInfo, bytes]]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as out:
         for name, data in entries:
@@ -42,7 +42,7 @@ def make_zip(path: Path, entries: list[tuple[str | zipfile.ZipInfo, bytes]]) -> 
     return path
 
 
-def make_tar(path: Path, entries: list[tuple[str | tarfile.TarInfo, bytes]]) -> Path:
+def make_tar(path: Path, entries: Sequence[tuple[str | tarfile.TarInfo, bytes]]) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w:gz") as out:
         for name, data in entries:
@@ -65,7 +65,7 @@ def zip_link(name: str) -> zipfile.ZipInfo:
 
 
 def test_reads_sources_and_licences_only(tmp_path: Path) -> None:
-    names = ["toy/a.py", "LICENSE", "COPYING.txt", "AUTHORS", "NOTICE.md", "csrc/a.cu", "README.md", "LICENSEE"]
+    names = ["toy/a.py", "LICENSE", "COPYING.txt", "AUTHORS", "NOTICE.md", "a/b.cu", "README.md", "LICENSEE"]
     entries = [(f"toy-1.0/{name}", b"x") for name in names]
     sdist = make_tar(tmp_path / "toy-1.0.tar.gz", [(special("toy-1.0", tarfile.DIRTYPE), b""), *entries])
     assert sorted(archive.read(sdist)) == ["AUTHORS", "COPYING.txt", "LICENSE", "NOTICE.md", "toy/a.py"]
@@ -157,11 +157,11 @@ def test_source_archive_needs_one_top_folder(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- a toy index
 
 class ToyIndex(http.server.ThreadingHTTPServer):
-    """Serves folders; counts what was asked; `delay` seconds before each archive, `answer` to fail."""
+    """Serves a folder; `delay` (seconds) before each archive, `answer` to fail, `cut` to break off."""
 
     def __init__(self, root: Path) -> None:
-        self.root, self.asked, self.delay, self.answer = root, [], 0.0, 0
-        self.asked: list[str]
+        self.root, self.delay, self.answer, self.cut = root, 0.0, 0, False
+        self.asked: list[str] = []
 
         class Handler(http.server.SimpleHTTPRequestHandler):
             def do_GET(handler) -> None:
@@ -172,6 +172,11 @@ class ToyIndex(http.server.ThreadingHTTPServer):
                     handler.send_error(self.answer)
                 else:
                     super(Handler, handler).do_GET()
+
+            def send_header(handler, keyword: str, value: str) -> None:
+                if self.cut and keyword == "Content-Length" and handler.path.endswith((".whl", ".gz")):
+                    value = str(int(value) + 100)
+                super(Handler, handler).send_header(keyword, value)
 
             def log_message(handler, *args: object) -> None:
                 pass
@@ -388,7 +393,12 @@ def test_archive_from_a_folder(pinned: sync.Snapshot, toy: ToyIndex, monkeypatch
     assert toy.asked == []
 
 
-def test_broken_download(pinned: sync.Snapshot, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_broken_download(pinned: sync.Snapshot, toy: ToyIndex, monkeypatch: pytest.MonkeyPatch,
+                         tmp_path: Path) -> None:
+    toy.cut = True
+    with pytest.raises(MigrateError, match=r"broke off at \d+ bytes"):
+        sync.ensure(pinned)
+    toy.cut = False
     monkeypatch.setattr(index, "MAX_DOWNLOAD", 100)
     with pytest.raises(MigrateError, match="larger than"):
         sync.ensure(pinned)
@@ -398,10 +408,10 @@ def test_broken_download(pinned: sync.Snapshot, monkeypatch: pytest.MonkeyPatch,
 @pytest.mark.parametrize(("error", "says"), [
     (OSError(errno.ENOSPC, "No space left on device"), "disk full"),
     (OSError(errno.EROFS, "Read-only file system"), "Read-only file system.*MIGRATE_SNAPSHOTS"),
-    (KeyboardInterrupt(), ""),
+    (KeyboardInterrupt(), None),
 ])
 def test_interrupted_while_unpacking(pinned: sync.Snapshot, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
-                                     error: BaseException, says: str) -> None:
+                                     error: BaseException, says: str | None) -> None:
     write, calls = Path.write_bytes, []
 
     def failing(path: Path, data: bytes) -> int:
@@ -576,6 +586,7 @@ def test_real_pins() -> None:
         "fla-core==0.5.2": ("MIT", "fla", "fla_0_5_2"),
         "fla-core==0.6.0": ("MIT", "fla", "fla"),
     }.items()
+    assert sync.find("mamba-ssm").sha256 == "104cc47e9101e5401a675fa2b784f2952b9b037f3b1dd83b5ac544394e95d028"
     assert "mamba_ssm/ops/triton/mamba3/mamba3_siso_bwd.py" in sync.files(sync.find("mamba-ssm"))
 
 

@@ -171,7 +171,7 @@ def _session(settings: PipSettings) -> PyPIClient:
 
 
 def _text(error: Exception) -> str:
-    return str(error) or type(error).__name__
+    return " ".join(str(error).split()) or type(error).__name__  # one line
 
 
 class _Warnings(logging.Handler):
