@@ -162,11 +162,17 @@ class _Pool:
 
 
 def _alone(tasks: Iterable[Task]) -> Iterator[Row]:
+    died = 0
     for task in tasks:
+        if died == 3:               # not the files' fault: processes cannot be started here
+            yield run(task)
+            continue
         with _executor(1) as executor:
             try:
                 yield executor.submit(run, task).result()
+                died = 0
             except BrokenProcessPool:
+                died += 1
                 yield Row(task.upstream, task.path, error="the process that ported it died")
 
 
