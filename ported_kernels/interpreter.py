@@ -49,6 +49,13 @@ def unusable() -> str | None:
     return None
 
 
+def recording() -> bool:
+    """Something that is neither Triton nor this module stands in for `JITFunction.run`."""
+    from triton.runtime.jit import JITFunction
+
+    return JITFunction.run.__module__ not in ("triton.runtime.jit", __name__)
+
+
 @contextlib.contextmanager
 def interpreted() -> Iterator[None]:
     """Inside, launches of `@triton.jit` kernels run in the interpreter; also when modules are imported that
@@ -58,10 +65,9 @@ def interpreted() -> Iterator[None]:
     (the compile gate) wants them, not their results.
     """
     global _depth
-    from triton.runtime.jit import JITFunction
 
     with _lock:
-        if _depth == 0 and JITFunction.run.__module__ != "triton.runtime.jit":
+        if recording():
             yield
             return
         _depth += 1

@@ -71,18 +71,29 @@ def require(device: str) -> None:
         raise DeviceUnavailable(f"device {device!r}: {reason}")
 
 
-@cache
 def properties(device: str) -> Properties:
-    """Core counts and Unified Buffer size, asked once. On the CPU: those of the Ascend910B2 it stands in for,
-    except that programs run one after another, so a few of them, each with several tasks, show more."""
-    require(device)
-    if device == "npu":
-        from triton.runtime import driver
+    """Core counts and Unified Buffer size, asked once.
 
-        counts = driver.active.utils.get_device_properties(driver.active.get_current_device())
-        arch = str(driver.active.get_current_target().arch)
-        family = next((name for name in UB_BYTES if arch.startswith(name)), "Ascend910B")
-        return Properties(arch, counts["num_aicore"], counts["num_vectorcore"], UB_BYTES[family])
+    The CPU counts as few cores, because its programs run one after another and several tasks to a program show
+    more. While launches are recorded for the compiler, it has the cores of the NPU that the active driver names.
+    """
+    require(device)
+    return _npu_properties() if device == "cpu" and interpreter.recording() else _properties(device)
+
+
+def _npu_properties() -> Properties:
+    from triton.runtime import driver
+
+    counts = driver.active.utils.get_device_properties(driver.active.get_current_device())
+    arch = str(driver.active.get_current_target().arch)
+    family = next((name for name in UB_BYTES if arch.startswith(name)), "Ascend910B")
+    return Properties(arch, counts["num_aicore"], counts["num_vectorcore"], UB_BYTES[family])
+
+
+@cache
+def _properties(device: str) -> Properties:
+    if device == "npu":
+        return _npu_properties()
     if device == "cuda":
         gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
         return Properties(gpu.name, gpu.multi_processor_count, gpu.multi_processor_count, None)
