@@ -30,7 +30,7 @@ def tensor(name: str, value: Any, dims: str, dtypes: Sequence[torch.dtype] = FLO
     if value.numel() == 0:
         raise reject(name, f"a tensor {layout} with elements", f"the empty shape {tuple(value.shape)}")
     if value.dtype not in dtypes:
-        raise reject(name, " or ".join(short(dtype) for dtype in dtypes), short(value.dtype))
+        raise reject(name, " or ".join(dict.fromkeys(map(short, dtypes))), short(value.dtype))
     if value.device.type not in DEVICES:
         raise reject(name, f"a tensor on {', '.join(DEVICES)}", f"device {str(value.device)!r}")
     return value
@@ -51,3 +51,9 @@ def like(name: str, value: Any, dims: str, model: str, expected: torch.Tensor,
 def on_device_of(name: str, value: torch.Tensor, model: str, expected: torch.Tensor) -> None:
     if value.device != expected.device:
         raise reject(name, f"the device of {model}, {expected.device}", value.device)
+
+
+def writable(name: str, value: torch.Tensor) -> None:
+    """No two elements share memory, as those of an expanded tensor do."""
+    if any(stride == 0 and size > 1 for size, stride in zip(value.shape, value.stride(), strict=True)):
+        raise reject(name, "memory of its own for every element", f"strides {value.stride()}")

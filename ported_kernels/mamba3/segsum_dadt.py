@@ -78,8 +78,8 @@ def bwd_segsum_dadt(dSSdA: torch.Tensor, SSdA: torch.Tensor, ddt_out: torch.Tens
         ValueError: an argument does not fit; its name, what was expected and what came.
         runtime.DeviceUnavailable: the tensors' device cannot run kernels here.
 
-    Any strides are accepted; tensors that are not contiguous are copied first. The last two formulas of
-    docs/operators/bwd_segsum_dadt.md derive the sum above.
+    Any strides are accepted; tensors that are not contiguous are copied, `ddt_out` back again. The formula is
+    derived in docs/operators/bwd_segsum_dadt.md.
     """
     arguments.tensor("dSSdA", dSSdA, "B H N C C")
     arguments.like("SSdA", SSdA, "B H N C C", "dSSdA", dSSdA)
@@ -90,10 +90,11 @@ def bwd_segsum_dadt(dSSdA: torch.Tensor, SSdA: torch.Tensor, ddt_out: torch.Tens
         raise arguments.reject("chunk_size", f"the chunk length of dSSdA, {C}", chunk_size)
     if C not in CHUNK_SIZES:
         raise arguments.reject("chunk_size", f"one of {', '.join(map(str, CHUNK_SIZES))}", chunk_size)
-    arguments.tensor("ddt_out", ddt_out, "B H N*C", dict.fromkeys((torch.float32, dSSdA.dtype)))
+    arguments.tensor("ddt_out", ddt_out, "B H N*C", (torch.float32, dSSdA.dtype))
     if ddt_out.shape != (B, H, N * C):
         raise arguments.reject("ddt_out", f"shape [B, H, N*C] = {(B, H, N * C)}", tuple(ddt_out.shape))
     arguments.on_device_of("ddt_out", ddt_out, "dSSdA", dSSdA)
+    arguments.writable("ddt_out", ddt_out)
 
     chunks = B * H * N
     J = min(C, TILE // C)
