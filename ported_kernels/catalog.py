@@ -49,7 +49,7 @@ class Upstream:
     function: str
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)      # one object, one operator: hashable by identity
 class Operator:
     """`wrapper` and `reference` are "module:function", imported when first used; a wrapper may also be
     "path/to/port.py:function". Both take the inputs of a case by keyword; the reference returns float64."""

@@ -54,7 +54,9 @@ def why_not(device: str) -> str | None:
     """Why nothing can run on `device` ("npu", "cuda" or "cpu") here, or None when it can."""
     if device not in DEVICES:
         raise ValueError(f"device: expected one of {', '.join(DEVICES)}, got {device!r}")
-    return {"npu": _why_no_npu, "cuda": _why_no_cuda, "cpu": interpreter.unusable}[device]()
+    if device == "cpu":
+        return interpreter.unusable()
+    return _why_no_npu() if device == "npu" else _why_no_cuda()
 
 
 def default_device() -> str:
@@ -155,10 +157,10 @@ def _why_no_npu() -> str | None:
     if importlib.util.find_spec("torch_npu") is None:
         return "torch_npu is not installed; on a machine with CANN: pip install 'triton-ascend-migrate[npu]'"
     try:
-        importlib.import_module("torch_npu")
+        npu = importlib.import_module("torch_npu").npu
     except Exception as error:     # a CANN that does not match fails in many ways
         return f"torch_npu cannot be imported ({error}); was CANN's set_env.sh sourced?"
-    return None if torch.npu.is_available() else "torch_npu sees no NPU"
+    return None if npu.is_available() else "torch_npu sees no NPU"
 
 
 @cache

@@ -1,9 +1,10 @@
-"""Child processes: one for each operator and dtype, a few at once, each case under a time limit.
+"""Child processes: a few at work at once, each case under a time limit.
 
-A child that dies or hangs costs the case it was at; the rest of its cases go to a new child.
+A child that dies or hangs costs the case it was at; a new one goes on with the rest.
 """
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import queue
@@ -11,9 +12,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from ported_kernels import runtime
 from ported_kernels.catalog import Operator
 
 ROOT = Path(__file__).resolve().parents[2]
-START_LIMIT = 120.0     # seconds for importing torch and triton on a busy machine
+START_LIMIT = 120.0     # seconds for importing torch on a busy machine
 
 
 @dataclass
@@ -42,11 +41,21 @@ class Report:
         return 2 if self.count(Verdict.NOT_TRIED) or not self.results else 0
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)      # one object, one job: hashable by identity
 class _Job:
     operator: Operator
+    case: str
     dtype: str
-    cases: tuple[str, ...]
+    device: str
+    seed: int
+
+    def line(self) -> str:
+        return json.dumps({"operator": self.operator.name, "case": self.case, "dtype": self.dtype,
+                           "device": self.device, "seed": self.seed}) + "\n"
+
+    def without_run(self, verdict: Verdict, reason: str) -> CaseResult:
+        return CaseResult(self.operator.name, self.case, self.dtype, self.device, self.seed, self.operator.oracle,
+                          verdict, reason)
 
 
 def verify(operators: Sequence[Operator], device: str, seed: int = 0, *, dtypes: Sequence[str] = (),
@@ -57,104 +66,125 @@ def verify(operators: Sequence[Operator], device: str, seed: int = 0, *, dtypes:
     `dtypes` and `cases` (exact names) narrow it. Where the device is not there, each case is reported as not
     tried, with the reason, and no child is started.
     """
-    report = Report(device, seed)
-    missing = runtime.why_not(device)
-    jobs = [_Job(operator, name, chosen)
+    jobs = [_Job(operator, case.name, dtype, device, seed)
             for operator in operators
-            for dtype in operator.dtypes if (name := str(dtype).removeprefix("torch.")) in (dtypes or [name])
-            if (chosen := tuple(case.name for case in operator.cases if case.name in (cases or [case.name])))]
-    found: dict[tuple[str, str, str], CaseResult] = {}
+            for dtype in (str(one).removeprefix("torch.") for one in operator.dtypes) if dtype in (dtypes or [dtype])
+            for case in operator.cases if case.name in (cases or [case.name])]
+    found: dict[_Job, CaseResult] = {}
 
-    def note(result: CaseResult) -> None:
-        found[result.operator, result.dtype, result.case] = result
+    def note(job: _Job, result: CaseResult) -> None:
+        found[job] = result
         on_result(result)
 
-    if missing:
+    if missing := runtime.why_not(device):
         for job in jobs:
-            for case in job.cases:
-                note(_without_run(job, case, device, seed, Verdict.NOT_TRIED, missing))
+            note(job, job.without_run(Verdict.NOT_TRIED, missing))
     else:
-        # Devices other than the CPU are shared: one child at a time keeps times and memory honest.
-        workers = at_once or (min(4, os.cpu_count() or 1) if device == "cpu" else 1)
-        with ThreadPoolExecutor(workers) as pool:
-            list(pool.map(lambda job: _run(job, device, seed, time_limit, note), jobs))
-    report.results = [found[job.operator.name, job.dtype, case] for job in jobs for case in job.cases]
-    return report
-
-
-def _run(job: _Job, device: str, seed: int, time_limit: float, note: Callable[[CaseResult], None]) -> None:
-    left = list(job.cases)
-    while left:
-        done, at_fault, reason = _child(job, left, device, seed, time_limit, note)
-        left = [case for case in left if case not in done]
-        if left:
-            case = at_fault or left[0]
-            left.remove(case)
-            note(_without_run(job, case, device, seed, Verdict.FAILED, reason))
-
-
-def _child(job: _Job, cases: list[str], device: str, seed: int, time_limit: float,
-           note: Callable[[CaseResult], None]) -> tuple[set[str], str | None, str]:
-    """-> the cases that were answered, the one that was under way when the child ended, how it ended."""
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
-    child = subprocess.Popen([sys.executable, "-m", "migrate.verify.worker"], stdin=subprocess.PIPE,
-                             stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                             env={**os.environ, "PYTHONPATH": path}, start_new_session=True)
-    assert child.stdin and child.stdout and child.stderr
-    lines: queue.Queue[str | None] = queue.Queue()
-    errors: list[str] = []
-    stdout, stderr = child.stdout, child.stderr
-
-    def read() -> None:
-        for line in stdout:
-            lines.put(line)
-        lines.put(None)
-
-    readers = [threading.Thread(target=read, daemon=True),
-               threading.Thread(target=lambda: errors.extend(stderr), daemon=True)]
-    for reader in readers:
-        reader.start()
-    done: set[str] = set()
-    at: str | None = None
-    deadline = time.monotonic() + START_LIMIT
-    try:
+        # A device other than the CPU is not shared: one child at a time keeps times and memory honest.
+        count = at_once or (min(4, os.cpu_count() or 1) if device == "cpu" else 1)
+        waiting: queue.SimpleQueue[_Job] = queue.SimpleQueue()
+        for job in jobs:
+            waiting.put(job)
+        stop = threading.Event()
+        threads = [threading.Thread(target=_work, args=(waiting, time_limit, note, stop), daemon=True)
+                   for _ in range(min(count, len(jobs)))]
         try:
-            child.stdin.write(json.dumps({"operator": job.operator.name, "dtype": job.dtype, "cases": cases,
-                                          "device": device, "seed": seed}))
-            child.stdin.close()
-        except BrokenPipeError:
-            pass     # it died at once; its last words are on stderr
-        while True:
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+        finally:
+            stop.set()      # interrupted: the threads see to their children
+            for thread in threads:
+                thread.join()
+    return Report(device, seed, [found[job] for job in jobs])
+
+
+def _work(waiting: queue.SimpleQueue[_Job], time_limit: float, note: Callable[[_Job, CaseResult], None],
+          stop: threading.Event) -> None:
+    child: _Child | None = None
+    try:
+        while not stop.is_set():
             try:
-                line = lines.get(timeout=max(0.0, deadline - time.monotonic()))
+                job = waiting.get_nowait()
             except queue.Empty:
-                limit = START_LIMIT if at is None else time_limit
-                return done, at, f"no answer within {limit:g} s"
-            if line is None:
-                break
-            message = json.loads(line)
-            if "start" in message:
-                at = message["start"]
-            else:
-                at = None
-                result = CaseResult.from_json(message["done"])
-                done.add(result.case)
-                note(result)
-            deadline = time.monotonic() + time_limit
-        child.wait()
-        readers[1].join(1)
-        return done, at, _ended(child.returncode, errors)
+                return
+            if child is None:
+                child = _Child(stop)
+            try:
+                result = child.ask(job, time_limit)
+            except _ChildEnded as error:
+                result = job.without_run(Verdict.FAILED, str(error))
+            # After a fault the process is not to be trusted: a device error outlives the launch that caused it.
+            if result.verdict == Verdict.FAILED and (job.device != "cpu" or not result.outputs):
+                child.end()
+                child = None
+            note(job, result)
     finally:
-        if child.poll() is None:
-            os.killpg(child.pid, signal.SIGKILL)     # its own session: the child and what it started
-            child.wait()
+        if child is not None:
+            child.end()
 
 
-def _ended(code: int, errors: list[str]) -> str:
-    last = next((line.strip() for line in reversed(errors) if line.strip()), "")
-    how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
-    return f"the process ended early ({how}){': ' + last if last else ''}"
+class _ChildEnded(Exception):
+    """The child died, hung, or was stopped; says how."""
 
 
-def _without_run(job: _Job, case: str, device: str, seed: int, verdict: Verdict, reason: str) -> CaseResult:
-    return CaseResult(job.operator.name, case, job.dtype, device, seed, job.operator.oracle, verdict, reason)
+class _Child:
+    def __init__(self, stop: threading.Event) -> None:
+        path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH", "")]))
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "migrate.verify.worker"], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": path}, start_new_session=True)
+        self.stop = stop
+        self.ready = False
+        self.answers: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+        self.errors: list[str] = []
+        self.readers = [threading.Thread(target=self._read_answers, daemon=True),
+                        threading.Thread(target=self._read_errors, daemon=True)]
+        for reader in self.readers:
+            reader.start()
+
+    def _read_answers(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            self.answers.put(line)
+        self.answers.put(None)
+
+    def _read_errors(self) -> None:
+        assert self.process.stderr
+        for line in self.process.stderr:
+            self.errors = [*self.errors[-20:], line]
+
+    def ask(self, job: _Job, time_limit: float) -> CaseResult:
+        assert self.process.stdin
+        if not self.ready:
+            self._answer(START_LIMIT)
+            self.ready = True
+        with contextlib.suppress(BrokenPipeError):      # it died; the answer below says how
+            self.process.stdin.write(job.line())
+            self.process.stdin.flush()
+        return CaseResult.from_json(json.loads(self._answer(time_limit)))
+
+    def _answer(self, limit: float) -> str:
+        waited = 0.0
+        while waited < limit and not self.stop.is_set():
+            with contextlib.suppress(queue.Empty):
+                line = self.answers.get(timeout=min(0.2, limit - waited))
+                if line is not None:
+                    return line
+                self.process.wait()
+                self.readers[1].join(1)
+                raise _ChildEnded(self._last_words())
+            waited += 0.2
+        raise _ChildEnded("interrupted" if self.stop.is_set() else f"no answer within {limit:g} s")
+
+    def _last_words(self) -> str:
+        code = self.process.returncode
+        how = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit {code}"
+        last = next((line.strip() for line in reversed(self.errors) if line.strip()), "")
+        return f"the process ended early ({how}){': ' + last if last else ''}"
+
+    def end(self) -> None:
+        if self.process.poll() is None:
+            os.killpg(self.process.pid, signal.SIGKILL)     # its own session: the child and what it started
+            self.process.wait()

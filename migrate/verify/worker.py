@@ -1,6 +1,6 @@
-"""The child process: reads one job on stdin, tries its cases, prints a line of JSON before and after each.
+"""The child process: a line of JSON on stdin is a case to try, a line of JSON on stdout its result.
 
-    echo '{"operator": "...", "cases": [...], "dtype": "float32", "device": "cpu", "seed": 0}' \
+    echo '{"operator": "mamba3_siso_bwd_dzdo", "case": "T37 D40", "dtype": "float32", "device": "cpu", "seed": 0}' \\
         | python -m migrate.verify.worker
 """
 from __future__ import annotations
@@ -16,16 +16,17 @@ from ported_kernels import catalog
 
 
 def main() -> None:
-    job = json.load(sys.stdin)
     # Whatever a library prints must not end up between the results.
-    lines = os.fdopen(os.dup(1), "w")
+    answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
     torch.set_num_threads(1)     # several children share the cores
-    operator = catalog.get(job["operator"])
-    for name in job["cases"]:
-        print(json.dumps({"start": name}), file=lines, flush=True)
-        result = try_case(operator, operator.case(name), getattr(torch, job["dtype"]), job["device"], job["seed"])
-        print(json.dumps({"done": result.as_json()}), file=lines, flush=True)
+    print(json.dumps("ready"), file=answers, flush=True)
+    for line in sys.stdin:
+        job = json.loads(line)
+        operator = catalog.get(job["operator"])
+        result = try_case(operator, operator.case(job["case"]), getattr(torch, job["dtype"]), job["device"],
+                          job["seed"])
+        print(json.dumps(result.as_json()), file=answers, flush=True)
 
 
 if __name__ == "__main__":
