@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
+from typing import Annotated
 
 import typer
 
@@ -36,13 +37,13 @@ class Device(StrEnum):
 
 @app.command()
 def verify(
-    targets: list[str] = typer.Argument(..., metavar="OPERATOR|FILE|all", help="What to verify."),
-    device: Device = typer.Option(Device.cpu, help="Where the kernels run; cpu is Triton's interpreter."),
-    seed: int = typer.Option(0, help="Seed of the random inputs."),
-    format: VerifyFormat = typer.Option(VerifyFormat.text, help="Form of the report on stdout."),
-    dtype: list[str] = typer.Option([], help="Only this dtype; may be repeated."),
-    case: list[str] = typer.Option([], help="Only this case, by its name; may be repeated."),
-    time_limit: float = typer.Option(60.0, min=1.0, help="Seconds for one case."),
+    targets: Annotated[list[str], typer.Argument(metavar="OPERATOR|FILE|all", help="What to run.")],
+    device: Annotated[Device, typer.Option(help="Where kernels run; cpu: Triton's interpreter.")] = Device.cpu,
+    seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
+    format: Annotated[VerifyFormat, typer.Option(help="Form of the report.")] = VerifyFormat.text,
+    dtype: Annotated[list[str] | None, typer.Option(help="Only this dtype; repeatable.")] = None,
+    case: Annotated[list[str] | None, typer.Option(help="Only this case, by name; repeatable.")] = None,
+    time_limit: Annotated[float, typer.Option(min=1.0, help="Seconds for one case.")] = 60.0,
 ) -> None:
     """Run operators on a device and compare them with their float64 references.
 
@@ -50,7 +51,7 @@ def verify(
     """
     from migrate.verify.command import run
 
-    raise typer.Exit(run(targets, device.value, seed, format.value, dtype, case, time_limit))
+    raise typer.Exit(run(targets, device.value, seed, format.value, dtype or (), case or (), time_limit))
 
 
 def main() -> None:

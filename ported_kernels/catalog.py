@@ -1,8 +1,8 @@
 """The operators: what each computes, on which inputs it is tried, and how close it must come.
 
-An operator's contract lives beside its kernel, in a file `..._reference.py` that shares no code with it and ends
-in `OPERATOR = Operator(...)`; naming that file in CONTRACTS registers it. `register` takes any other, for
-instance one whose wrapper is a function of a port in `generated/`. Loading the catalogue imports no triton.
+An operator's contract lives beside its kernel, in a file `..._reference.py` that shares no code with it and
+ends in `OPERATOR = Operator(...)`; naming that file in CONTRACTS registers it. `register` takes any other,
+for instance one whose wrapper is a function of a port in `generated/`. Loading the catalogue imports no triton.
 """
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Inputs = dict[str, Any]     # keyword arguments of the wrapper, tensors on the C
 
 @dataclass(frozen=True)
 class Case:
-    """One input: `build(seed, dtype)` gives the same one each time. The name says what is awkward about it."""
+    """One input: `build(seed, dtype)` gives the same each time. The name says what is awkward about it."""
 
     name: str
     build: Callable[[int, torch.dtype], Inputs]
@@ -33,7 +33,7 @@ class Case:
 
 @dataclass(frozen=True)
 class Tolerance:
-    """`ratio` bounds the relative RMS error of an output; each element keeps |error| <= atol + rtol * |ref|."""
+    """`ratio` bounds an output's relative RMS error; each element keeps |error| <= atol + rtol * |ref|."""
 
     ratio: float
     rtol: float
@@ -87,7 +87,7 @@ class Operator:
         for case in self.cases:
             if case.name == name:
                 return case
-        raise KeyError(f"{self.name} has no case {name!r}; it has {', '.join(case.name for case in self.cases)}")
+        raise KeyError(f"{self.name} has no case {name!r}; it has {', '.join(one.name for one in self.cases)}")
 
     def output_dtype(self, name: str, inputs: Inputs) -> torch.dtype:
         source = self.outputs[name]
@@ -130,7 +130,7 @@ def seeded(seed: int) -> Callable[..., torch.Tensor]:
 
 
 def with_gaps(values: torch.Tensor) -> torch.Tensor:
-    """The same values in a view with every stride off: every other element of an axis, an offset, a padded row."""
+    """The same values in a view with an offset, every other element of the last axis, and padded rows."""
     shape = values.shape
     home = torch.full((*shape[:-1], 2 * shape[-1] + 3), 7.0, dtype=values.dtype)
     view = home[..., 1:1 + 2 * shape[-1]:2]

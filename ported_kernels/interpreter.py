@@ -1,13 +1,13 @@
 """The CPU device: Triton's interpreter, entered at launch time and corrected where it computes wrongly.
 
-Triton's own switch, TRITON_INTERPRET=1 before the first import, turns a whole process into an interpreted one.
-Here a kernel stays an ordinary `@triton.jit` function; inside `interpreted()` its launches run in numpy, with
-the helpers it calls, whatever module they are in, and outside the same kernel compiles for a real device.
-That costs two patches of `JITFunction` (a launch, a call from another kernel) and the ones the interpreter
-makes in `triton.language` itself; all are taken back on leaving.
+Triton's own switch, TRITON_INTERPRET=1 before the first import, makes a whole process an interpreted one. Here
+a kernel stays an ordinary `@triton.jit` function; inside `interpreted()` its launches run in numpy, with the
+helpers it calls, whatever module they are in, and outside the same kernel compiles for a real device. That
+costs two patches of `JITFunction` (a launch, a call from another kernel) and the ones the interpreter makes in
+`triton.language` itself; all are taken back on leaving.
 
 What differs from the interpreter of Triton 3.2:
-- bfloat16 values are bit patterns in uint16 there, and every product, sum or comparison was taken of the
+- bfloat16 values are bit patterns in uint16 there, and products, sums and comparisons were taken of the
   patterns. They are decoded to float32 first, and results rounded to nearest even (it truncated);
 - an address outside the storage of every tensor of the launch raises `OutOfBounds` instead of reading it;
 - keyword arguments that are launch options (num_warps, multibuffer, ...) are dropped, as they mean nothing here;
@@ -44,8 +44,8 @@ def unusable() -> str | None:
         return (f"Triton's interpreter cannot be imported ({error}); "
                 "install it with: pip install 'triton-ascend-migrate[cpu]'")
     if tuple(int(part) for part in np.__version__.split(".")[:2]) >= (2, 4):
-        return (f"numpy {np.__version__} breaks Triton's interpreter (it turns one-element arrays into integers, "
-                "which numpy 2.4 refuses); install it with: pip install 'numpy==2.2.6'")
+        return (f"numpy {np.__version__} breaks Triton's interpreter (one-element arrays as integers, which "
+                "numpy 2.4 refuses); install an older one: pip install 'numpy==2.2.6'")
     return None
 
 
@@ -164,8 +164,8 @@ class _Launch:
         kwargs = {name: value for name, value in kwargs.items() if name in self.arg_names}
         bound = inspect.getcallargs(self.fn, *args, **kwargs)
         types = {name: _normalize_ty(ty) for name, ty in self.fn.__annotations__.items()}
-        values = {name: getattr(value, "value", value) if types.get(name) == "constexpr" else its._implicit_cvt(value)
-                  for name, value in bound.items()}
+        values = {name: getattr(value, "value", value) if types.get(name) == "constexpr"
+                  else its._implicit_cvt(value) for name, value in bound.items()}
         grid = tuple(int(n) for n in (self.grid(bound) if callable(self.grid) else self.grid))
         nx, ny, nz = grid + (1,) * (3 - len(grid))
         if nx * ny * nz > MAX_PROGRAMS:
@@ -288,8 +288,8 @@ def _builder_class() -> type:
             low, high = int(addresses.min()), int(addresses.max()) + size
             if not any(start <= low and high <= end for _, start, end in self.extents):
                 name, start, end = min(self.extents, key=lambda e: min(abs(low - e[1]), abs(high - e[2])))
-                raise OutOfBounds(f"addresses {low - start}..{high - start} (bytes from the start of {name}, which "
-                                  f"has {end - start}) lie outside every tensor of the launch")
+                raise OutOfBounds(f"bytes {low - start}..{high - start} from the start of {name}, which has "
+                                  f"{end - start}, lie in no tensor of the launch")
 
     return CorrectedBuilder
 

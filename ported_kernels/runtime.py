@@ -32,8 +32,9 @@ from ported_kernels import interpreter
 DEVICES = ("npu", "cuda", "cpu")
 KIB = 1024
 
-# Unified Buffer of one vector core in bytes; AscendNPU-IR, NPUTargetSpec.td (248 KB usable on the 950 family).
-UB_BYTES = {"Ascend910B": 192 * KIB, "Ascend910_93": 192 * KIB, "Ascend910_95": 248 * KIB, "Ascend950": 248 * KIB}
+# Unified Buffer of one vector core; AscendNPU-IR, NPUTargetSpec.td (248 KB usable on the 950 family).
+UB_BYTES = {"Ascend910B": 192 * KIB, "Ascend910_93": 192 * KIB,
+            "Ascend910_95": 248 * KIB, "Ascend950": 248 * KIB}
 
 
 class DeviceUnavailable(RuntimeError):
@@ -76,8 +77,9 @@ def require(device: str) -> None:
 def properties(device: str) -> Properties:
     """Core counts and Unified Buffer size, asked once.
 
-    The CPU counts as few cores, because its programs run one after another and several tasks to a program show
-    more. While launches are recorded for the compiler, it has the cores of the NPU that the active driver names.
+    The CPU counts as few cores, because its programs run one after another and several tasks to a program
+    show more. While launches are recorded for the compiler, it has the cores of the NPU that the active
+    driver names.
     """
     require(device)
     return _npu_properties() if device == "cpu" and interpreter.recording() else _properties(device)
@@ -131,7 +133,8 @@ def load(path: str | Path, device: str = "cpu", root: str | Path | None = None) 
     path = Path(path).resolve()
     with on(device), _on_path(root):
         if root is not None:
-            return importlib.import_module(".".join(path.relative_to(Path(root).resolve()).with_suffix("").parts))
+            dotted = ".".join(path.relative_to(Path(root).resolve()).with_suffix("").parts)
+            return importlib.import_module(dotted)
         spec = importlib.util.spec_from_file_location(path.stem, path)
         if spec is None or spec.loader is None:
             raise ImportError(f"{path}: not a Python file")
@@ -170,7 +173,7 @@ def _why_no_cuda() -> str | None:
     try:
         from triton.backends import backends
     except ImportError as error:
-        return f"triton cannot be imported ({error}); install it with: pip install 'triton-ascend-migrate[cuda]'"
+        return f"triton cannot be imported ({error}); install: pip install 'triton-ascend-migrate[cuda]'"
     if "nvidia" not in backends and "amd" not in backends:
         return ("the installed triton has no GPU backend (triton-ascend takes the folder of triton); "
                 "use another environment: pip install 'triton-ascend-migrate[cuda]'")

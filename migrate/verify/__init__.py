@@ -2,8 +2,8 @@
 
     verify(targets, device, seed) -> Report
 
-`target.py` finds operators, `trial.py` runs a case, `worker.py` does so in a child process, `pool.py` keeps several
-children at work under a time limit, `compare.py` measures, `report.py` prints.
+`target.py` finds operators, `trial.py` runs a case, `worker.py` does so in a child process, `pool.py` keeps
+several children at work under a time limit, `compare.py` measures, `report.py` prints.
 """
 from migrate.verify.compare import Agreement, assert_close, compare
 from migrate.verify.pool import Report, verify

@@ -9,16 +9,17 @@ from migrate.verify import report as reports
 from migrate.verify import target
 from migrate.verify.pool import verify
 from migrate.verify.result import CaseResult
+from ported_kernels.arguments import short
 
 
-def run(targets: Sequence[str], device: str, seed: int, format: str, dtypes: Sequence[str], cases: Sequence[str],
-        time_limit: float) -> int:
+def run(targets: Sequence[str], device: str, seed: int, format: str, dtypes: Sequence[str],
+        cases: Sequence[str], time_limit: float) -> int:
     """Prints the report on stdout and returns the exit code."""
     from rich.console import Console
     from rich.progress import Progress
 
-    operators = list({operator.name: operator for name in targets for operator in target.find(name)}.values())
-    _known("dtype", dtypes, {str(d).removeprefix("torch.") for operator in operators for d in operator.dtypes})
+    operators = list({found.name: found for name in targets for found in target.find(name)}.values())
+    _known("dtype", dtypes, {short(dtype) for operator in operators for dtype in operator.dtypes})
     _known("case", cases, {case.name for operator in operators for case in operator.cases})
     console = Console(file=sys.stderr)
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:

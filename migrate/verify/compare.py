@@ -1,4 +1,4 @@
-"""How far an output is from its reference. Dtype, shape, NaN and Inf come first; then numbers, with no leniency."""
+"""How far an output is from its reference: dtype, shape, NaN and Inf first, then numbers; no leniency."""
 from __future__ import annotations
 
 from dataclasses import dataclass
@@ -8,8 +8,8 @@ import torch
 
 @dataclass(frozen=True)
 class Agreement:
-    """`ratio` is the relative RMS error (equal to the relative L2 error), `largest` the largest absolute error;
-    `objection` says what is wrong before any number counts, or which bound is broken."""
+    """`ratio` is the relative RMS error, which is also the relative L2 error; `largest` the largest absolute
+    error; `objection` says what is wrong before any number counts, or which bound is broken."""
 
     name: str
     ratio: float | None
@@ -27,7 +27,7 @@ def compare(name: str, ref: torch.Tensor, out: object, ratio: float, *, rtol: fl
 
     `ratio` bounds RMS(out - ref) / RMS(ref); with `rtol` and `atol`, each element must also keep
     |out - ref| <= atol + rtol * |ref|. `dtype` is the one `out` must have (None: that of `ref`).
-    An all-zero reference is met by zeros only. NaN and infinities must stand exactly where the reference has them.
+    An all-zero reference is met by zeros only. NaN and infinities stand exactly where the reference has them.
     """
     def objects(what: str) -> Agreement:
         return Agreement(name, None, None, what)
@@ -43,9 +43,9 @@ def compare(name: str, ref: torch.Tensor, out: object, ratio: float, *, rtol: fl
     for label, test in (("NaN", torch.isnan), ("+Inf", torch.isposinf), ("-Inf", torch.isneginf)):
         extra, missing = test(got) & ~test(want), test(want) & ~test(got)
         if extra.any():
-            return objects(f"{label} at {_first(extra)}, {int(extra.sum())} in all, where the reference has none")
+            return objects(f"{label} at {_first(extra)}, {int(extra.sum())} in all; none in the reference")
         if missing.any():
-            return objects(f"no {label} at {_first(missing)}, {int(missing.sum())} in all, where the reference has one")
+            return objects(f"no {label} at {_first(missing)}, {int(missing.sum())} in all; the reference has")
     finite = torch.isfinite(want)
     want, got = want[finite], got[finite]
     error = (got - want).abs()
@@ -61,8 +61,8 @@ def compare(name: str, ref: torch.Tensor, out: object, ratio: float, *, rtol: fl
         if bool((error > room).any()):
             worst = int((error - room).argmax())
             return Agreement(name, measured, largest,
-                             f"an element is off by {float(error[worst]):.3e}, {float(room[worst]):.3e} allowed "
-                             f"at the reference value {float(want[worst]):.6g}")
+                             f"an element is off by {float(error[worst]):.3e} where {float(room[worst]):.3e} "
+                             f"is allowed, at the reference value {float(want[worst]):.6g}")
     return Agreement(name, measured, largest, None)
 
 

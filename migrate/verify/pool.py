@@ -18,6 +18,7 @@ from pathlib import Path
 
 from migrate.verify.result import CaseResult, Verdict
 from ported_kernels import runtime
+from ported_kernels.arguments import short
 from ported_kernels.catalog import Operator
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,8 +55,8 @@ class _Job:
                            "device": self.device, "seed": self.seed}) + "\n"
 
     def without_run(self, verdict: Verdict, reason: str) -> CaseResult:
-        return CaseResult(self.operator.name, self.case, self.dtype, self.device, self.seed, self.operator.oracle,
-                          verdict, reason)
+        return CaseResult(self.operator.name, self.case, self.dtype, self.device, self.seed,
+                          self.operator.oracle, verdict, reason)
 
 
 def verify(operators: Sequence[Operator], device: str, seed: int = 0, *, dtypes: Sequence[str] = (),
@@ -68,8 +69,8 @@ def verify(operators: Sequence[Operator], device: str, seed: int = 0, *, dtypes:
     """
     jobs = [_Job(operator, case.name, dtype, device, seed)
             for operator in operators
-            for dtype in (str(one).removeprefix("torch.") for one in operator.dtypes) if dtype in (dtypes or [dtype])
-            for case in operator.cases if case.name in (cases or [case.name])]
+            for dtype in map(short, operator.dtypes) if not dtypes or dtype in dtypes
+            for case in operator.cases if not cases or case.name in cases]
     found: dict[_Job, CaseResult] = {}
 
     def note(job: _Job, result: CaseResult) -> None:
@@ -115,7 +116,7 @@ def _work(waiting: queue.SimpleQueue[_Job], time_limit: float, note: Callable[[_
                 result = child.ask(job, time_limit)
             except _ChildEnded as error:
                 result = job.without_run(Verdict.FAILED, str(error))
-            # After a fault the process is not to be trusted: a device error outlives the launch that caused it.
+            # After a fault the process is not to be trusted: a device error outlives the launch behind it.
             if result.verdict == Verdict.FAILED and (job.device != "cpu" or not result.outputs):
                 child.end()
                 child = None

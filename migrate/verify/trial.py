@@ -9,6 +9,7 @@ from torch.overrides import TorchFunctionMode
 
 from migrate.verify.compare import compare
 from migrate.verify.result import CaseResult, OutputResult, Verdict
+from ported_kernels.arguments import short
 from ported_kernels.catalog import Case, Inputs, Operator
 
 
@@ -18,8 +19,9 @@ def try_case(operator: Operator, case: Case, dtype: torch.dtype, device: str, se
     inputs = case.build(seed, dtype)
     shapes = {name: list(value.shape) for name, value in inputs.items() if isinstance(value, torch.Tensor)}
 
-    def result(verdict: Verdict, reason: str | None, outputs: list[OutputResult], seconds: float | None) -> CaseResult:
-        return CaseResult(operator.name, case.name, str(dtype).removeprefix("torch."), device, seed, operator.oracle,
+    def result(verdict: Verdict, reason: str | None, outputs: list[OutputResult],
+               seconds: float | None) -> CaseResult:
+        return CaseResult(operator.name, case.name, short(dtype), device, seed, operator.oracle,
                           verdict, reason, shapes, outputs, seconds)
 
     want = _as_tuple(operator.load_reference()(**inputs))
@@ -53,14 +55,15 @@ def try_case(operator: Operator, case: Case, dtype: torch.dtype, device: str, se
 
 
 def _touched(operator: Operator, there: Inputs, before: dict[str, torch.Tensor]) -> list[str]:
-    """Inputs whose memory changed though the operator does not say so: whole storages, so that a write between
-    the elements of a view shows; of an input that may change, only the memory between its elements."""
+    """Inputs whose memory changed though the operator does not say so. Whole storages are compared, so that a
+    write between the elements of a view shows; of an input that may change, only what is between them."""
     found = []
     for name, bytes_before in before.items():
         value = there[name]
         bytes_after = storage_bytes(value)
         if name in operator.mutates:
-            bytes_before, bytes_after = (_without_elements(value, data) for data in (bytes_before, bytes_after))
+            bytes_before = _without_elements(value, bytes_before)
+            bytes_after = _without_elements(value, bytes_after)
         if not torch.equal(bytes_before, bytes_after):
             found.append(f"{name}: memory around it was changed" if name in operator.mutates
                          else f"{name}: changed, though not documented")

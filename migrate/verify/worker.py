@@ -1,7 +1,6 @@
 """The child process: a line of JSON on stdin is a case to try, a line of JSON on stdout its result.
 
-    echo '{"operator": "mamba3_siso_bwd_dzdo", "case": "T37 D40", "dtype": "float32", "device": "cpu", "seed": 0}' \\
-        | python -m migrate.verify.worker
+    {"operator": "mamba3_siso_bwd_dzdo", "case": "T37 D40", "dtype": "float32", "device": "cpu", "seed": 0}
 """
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ import triton.language as tl
 
 from ported_kernels import arguments, runtime
 
-# Elements a program takes at a time. 4096 keeps double buffering on every supported SoC and dtype; at 8192 the
-# compiler switches it off (float32) and at 16384 the Unified Buffer overflows.
+# Elements a program takes at a time. With 4096 the compiler keeps double buffering on for every dtype; at
+# 8192 it switches it off (float32), and at 16384 the Unified Buffer overflows.
 BLOCK = 4096
 SMALLEST_BLOCK = 256
 

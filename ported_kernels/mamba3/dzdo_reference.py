@@ -1,7 +1,7 @@
-"""What `mamba3_siso_bwd_dzdo` computes, in plain float64 torch from the formula, and the inputs it is tried on.
+"""What `mamba3_siso_bwd_dzdo` computes, in float64 torch from the formula, and the inputs it is tried on.
 
-For out = o * silu(z): d out / d z = o * silu'(z) with silu'(z) = sigmoid(z) + z * sigmoid'(z), and what reaches o
-is do * silu(z).
+For out = o * silu(z): d out / d z = o * silu'(z) with silu'(z) = sigmoid(z) + z * sigmoid'(z), and what
+reaches o is do * silu(z).
 """
 from __future__ import annotations
 
@@ -9,7 +9,16 @@ from collections.abc import Callable
 
 import torch
 
-from ported_kernels.catalog import Case, Inputs, Operator, Tolerance, Upstream, axes_swapped, seeded, with_gaps
+from ported_kernels.catalog import (
+    Case,
+    Inputs,
+    Operator,
+    Tolerance,
+    Upstream,
+    axes_swapped,
+    seeded,
+    with_gaps,
+)
 
 
 def mamba3_siso_bwd_dzdo_reference(do: torch.Tensor, z: torch.Tensor,
@@ -96,11 +105,12 @@ OPERATOR = Operator(
     oracle="float64 torch on the CPU, derivative of silu",
     outputs={"dz": "do", "do_scaled": "do"},
     cases=CASES,
-    # Computed in float32 and rounded once at the end. Rounding to nearest moves an element by at most half a unit
-    # in the last place, 2^-8 (bfloat16) or 2^-11 (float16) of its value, so the RMS cannot exceed that either
-    # (expected: 0.42 of it, the figures in the report). An element is given twice as much, and atol covers
-    # results near zero, where 1 + z * (1 - s) cancels or float16 runs out of exponents.
+    # Computed in float32 and rounded once at the end. Rounding to nearest moves an element by at most half a
+    # unit in the last place, 2^-8 (bfloat16) or 2^-11 (float16) of its value, so the RMS cannot exceed that
+    # either (0.42 of it is expected). An element is given twice as much, and atol covers results near zero,
+    # where 1 + z * (1 - s) cancels or float16 runs out of exponents.
     tolerances={torch.float32: Tolerance(1e-6, 1e-5, 1e-6), torch.bfloat16: Tolerance(2**-8, 2**-7, 1e-6),
                 torch.float16: Tolerance(2**-11, 2**-10, 1e-6)},
-    upstream=Upstream("mamba-ssm==2.3.2.post1", "mamba_ssm/ops/triton/mamba3/mamba3_siso_bwd.py", "compute_dzdo"),
+    upstream=Upstream("mamba-ssm==2.3.2.post1", "mamba_ssm/ops/triton/mamba3/mamba3_siso_bwd.py",
+                      "compute_dzdo"),
 )

@@ -1,7 +1,8 @@
 """Mamba-3 MIMO backward: the gradient of dA*dt that comes through the segment sums of a chunk.
 
 The forward pass weighs the pair (i, j) of a chunk by exp(S[i, j]) with S[i, j] = sum of dA*dt over j+1..i.
-Every dA*dt at position i therefore reaches all pairs (i', j) with j < i <= i'; its gradient is the sum over them.
+Every dA*dt at position i therefore reaches all pairs (i', j) with j < i <= i'; its gradient is the sum over
+them.
 """
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ import triton.language as tl
 from ported_kernels import arguments, runtime
 
 CHUNK_SIZES = (8, 16, 32, 64, 128)
-# Elements in a tile [G, C, J]. With 4096, every chunk size compiles for the Ascend910B and 910_93 families with
-# double buffering on; with 8192, C = 128 in float32 overflows the Unified Buffer until it is switched off.
+# Elements in a tile [G, C, J]. With 4096, every chunk size compiles with double buffering on for Ascend910B2
+# and Ascend910_9382; with 8192, C = 128 in float32 overflows the Unified Buffer until it is switched off.
 TILE = 4096
 
 
@@ -30,9 +31,9 @@ def bwd_segsum_dadt_kernel(
     g = tl.arange(0, G)[:, None, None]
     i = tl.arange(0, C)
     j = tl.arange(0, J)
-    # A column j needs no other column, so a large chunk is cut into blocks of columns: each is scanned over all
-    # of i at once and only a [G, C] sum is carried on. (Blocks of rows would carry a row vector into each scan,
-    # which the compiler keeps broadcast in the Unified Buffer.)
+    # A column j needs no other column, so a large chunk is cut into blocks of columns: each is scanned over
+    # all of i at once and only a [G, C] sum is carried on. (Blocks of rows would carry a row vector into each
+    # scan, which the compiler keeps broadcast in the Unified Buffer.)
     by_row = g * (C * C) + i[None, :, None] * C + j[None, None, :]      # [G, C, J] of element [i, j]
     by_column = g * (C * C) + j[None, :, None] * C + i[None, None, :]   # [G, J, C] of element [j, i]
     sums = tl.arange(0, G)[:, None] * C + i[None, :]                    # [G, C]
@@ -47,7 +48,7 @@ def bwd_segsum_dadt_kernel(
             d = tl.load(dssda + square + column * C + by_column, mask=here, other=0.0).to(tl.float32)
             s = tl.load(ssda + square + column + by_row, mask=here, other=0.0).to(tl.float32)
             lower = i[None, :, None] > (column + j)[None, None, :]
-            # Masked before the scan, so that nothing on or above the diagonal, inf and NaN included, enters it.
+            # Masked before the scan: nothing on or above the diagonal enters it, inf and NaN included.
             p = tl.where(lower, tl.trans(d, (0, 2, 1)) * tl.exp(s), 0.0)
             r = tl.cumsum(p, axis=1, reverse=True)      # not the last axis: a vector operation on Ascend
             total += tl.sum(tl.where(lower, r, 0.0), axis=2)
@@ -84,7 +85,7 @@ def bwd_segsum_dadt(dSSdA: torch.Tensor, SSdA: torch.Tensor, ddt_out: torch.Tens
     arguments.tensor("dSSdA", dSSdA, "B H N C C")
     arguments.like("SSdA", SSdA, "B H N C C", "dSSdA", dSSdA)
     B, H, N, C, columns = dSSdA.shape
-    if C != columns:
+    if columns != C:
         raise arguments.reject("dSSdA", "square chunks [B, H, N, C, C]", tuple(dSSdA.shape))
     if chunk_size != C:
         raise arguments.reject("chunk_size", f"the chunk length of dSSdA, {C}", chunk_size)
@@ -103,5 +104,6 @@ def bwd_segsum_dadt(dSSdA: torch.Tensor, SSdA: torch.Tensor, ddt_out: torch.Tens
         programs = runtime.vector_programs(dSSdA.device, chunks)
         # Several small chunks make one long vector, but not at the price of idle cores.
         G = min(TILE // (C * J), triton.next_power_of_2(triton.cdiv(chunks, programs)))
-        bwd_segsum_dadt_kernel[(min(programs, triton.cdiv(chunks, G)),)](dssda, ssda, sums, chunks, C=C, J=J, G=G)
+        programs = min(programs, triton.cdiv(chunks, G))
+        bwd_segsum_dadt_kernel[(programs,)](dssda, ssda, sums, chunks, C=C, J=J, G=G)
     return ddt_out if sums is ddt_out else ddt_out.copy_(sums)

@@ -2,8 +2,8 @@
 
     ddt_out[b, h, n*C + i] += sum over i' >= i and j < i of D[j, i'] * exp(S[i', j])
 
-With L the lower triangular matrix of ones and P[i', j] = D[j, i'] * exp(S[i', j]) where i' > j and 0 elsewhere,
-the inner sum over i' is L^T P, and the sum over j < i its product with the strictly lower triangle.
+With L the lower triangular matrix of ones and P[i', j] = D[j, i'] * exp(S[i', j]) where i' > j, 0 elsewhere,
+the sum over i' >= i is L^T P; of that, row i is summed over j < i.
 """
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ from collections.abc import Callable
 
 import torch
 
-from ported_kernels.catalog import Case, Inputs, Operator, Tolerance, Upstream, axes_swapped, seeded, with_gaps
+from ported_kernels.catalog import (
+    Case,
+    Inputs,
+    Operator,
+    Tolerance,
+    Upstream,
+    axes_swapped,
+    seeded,
+    with_gaps,
+)
 
 
 def bwd_segsum_dadt_reference(dSSdA: torch.Tensor, SSdA: torch.Tensor, ddt_out: torch.Tensor,
@@ -27,7 +36,7 @@ def bwd_segsum_dadt_reference(dSSdA: torch.Tensor, SSdA: torch.Tensor, ddt_out: 
 
 
 def segment_sums(seed: int, B: int, H: int, N: int, C: int) -> torch.Tensor:
-    """S[i, j] = sum over j < t <= i of a_t with a_t < 0, as the forward pass leaves it: 0 above the diagonal."""
+    """S[i, j] = sum of a_t < 0 over j < t <= i, as the forward pass leaves it; 0 above the diagonal."""
     steps = -torch.nn.functional.softplus(seeded(seed + 1)(B, H, N, C) - 2)
     total = steps.cumsum(-1)
     return (total[..., :, None] - total[..., None, :]).tril(-1)
@@ -50,7 +59,7 @@ def _case(name: str, shape: tuple[int, int, int, int],
 
 
 def _poison(inputs: Inputs) -> None:
-    """inf, -inf and NaN wherever the result must not look: i <= j of S, and the same pairs of D, stored [j, i]."""
+    """inf, -inf, NaN where the result must not look: i <= j of S, and the same pairs of D (stored [j, i])."""
     C = inputs["chunk_size"]
     upper = torch.ones(C, C).triu().bool()
     bad = torch.tensor([float("inf"), float("nan"), float("-inf")]).repeat(C * C)[:C * C].reshape(C, C)
@@ -77,8 +86,8 @@ def _offset(inputs: Inputs) -> None:
         inputs[name] = home[1:].view(values.shape).copy_(values)
 
 
-SHAPES = [(1, 1, 1, 8), (1, 1, 1, 16), (1, 2, 2, 16), (2, 4, 4, 32), (1, 1, 2, 64), (1, 8, 1, 32), (1, 16, 1, 16),
-          (2, 4, 2, 128)]
+SHAPES = [(1, 1, 1, 8), (1, 1, 1, 16), (1, 2, 2, 16), (2, 4, 4, 32),
+          (1, 1, 2, 64), (1, 8, 1, 32), (1, 16, 1, 16), (2, 4, 2, 128)]
 
 CASES = (
     *(_case("B{} H{} N{} C{}".format(*shape), shape) for shape in SHAPES),
