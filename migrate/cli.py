@@ -37,7 +37,7 @@ class Device(StrEnum):
 
 @app.command()
 def verify(
-    targets: Annotated[list[str], typer.Argument(metavar="OPERATOR|FILE|all", help="What to run.")],
+    targets: Annotated[list[str], typer.Argument(metavar="OPERATOR|FILE|all")],
     device: Annotated[Device, typer.Option(help="Where kernels run; cpu: Triton's interpreter.")] = Device.cpu,
     seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
     format: Annotated[VerifyFormat, typer.Option(help="Form of the report.")] = VerifyFormat.text,

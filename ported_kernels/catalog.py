@@ -2,7 +2,7 @@
 
 An operator's contract lives beside its kernel, in a file `..._reference.py` that shares no code with it and
 ends in `OPERATOR = Operator(...)`; naming that file in CONTRACTS registers it. `register` takes any other,
-for instance one whose wrapper is a function of a port in `generated/`. Loading the catalogue imports no triton.
+for instance one whose wrapper is a function of a port in `generated/`. The catalogue imports no triton.
 """
 from __future__ import annotations
 
@@ -87,7 +87,8 @@ class Operator:
         for case in self.cases:
             if case.name == name:
                 return case
-        raise KeyError(f"{self.name} has no case {name!r}; it has {', '.join(one.name for one in self.cases)}")
+        known = ", ".join(one.name for one in self.cases)
+        raise KeyError(f"{self.name} has no case {name!r}; it has {known}")
 
     def output_dtype(self, name: str, inputs: Inputs) -> torch.dtype:
         source = self.outputs[name]

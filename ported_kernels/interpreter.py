@@ -1,14 +1,14 @@
 """The CPU device: Triton's interpreter, entered at launch time and corrected where it computes wrongly.
 
-Triton's own switch, TRITON_INTERPRET=1 before the first import, makes a whole process an interpreted one. Here
-a kernel stays an ordinary `@triton.jit` function; inside `interpreted()` its launches run in numpy, with the
-helpers it calls, whatever module they are in, and outside the same kernel compiles for a real device. That
-costs two patches of `JITFunction` (a launch, a call from another kernel) and the ones the interpreter makes in
+Triton's own switch, TRITON_INTERPRET=1 before the first import, makes a whole process an interpreted one.
+Here a kernel stays an ordinary `@triton.jit` function; inside `interpreted()` its launches run in numpy, with
+the helpers it calls, whatever module they are in; outside, the same kernel compiles for a real device. That
+costs two patches of `JITFunction` (a launch, a call from another kernel) and those the interpreter makes in
 `triton.language` itself; all are taken back on leaving.
 
 What differs from the interpreter of Triton 3.2:
-- bfloat16 values are bit patterns in uint16 there, and products, sums and comparisons were taken of the
-  patterns. They are decoded to float32 first, and results rounded to nearest even (it truncated);
+- it keeps bfloat16 values as bit patterns in uint16 and multiplies, adds and compares the patterns. Here
+  they are decoded to float32 first, and results rounded to nearest even (it truncates);
 - an address outside the storage of every tensor of the launch raises `OutOfBounds` instead of reading it;
 - keyword arguments that are launch options (num_warps, multibuffer, ...) are dropped, as they mean nothing here;
 - more than 65,535 programs are refused, as Ascend's launcher does.
