@@ -9,6 +9,8 @@ import typer
 
 from migrate import __version__
 from migrate.errors import MigrateError
+from migrate.report.snapshots import download_bars, print_snapshots
+from upstream_snapshots import sync
 
 app = typer.Typer(
     help="Port Triton kernels to Ascend NPUs, rule by rule, and check the result without a card.",
@@ -16,12 +18,39 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+snapshot_app = typer.Typer(help="The upstream releases that ports are made from.", no_args_is_help=True)
+app.add_typer(snapshot_app, name="snapshot")
+
 
 @app.callback(invoke_without_command=True)
 def _root(version: bool = typer.Option(False, "--version", help="Print the version and stop.")) -> None:
     if version:
         print(f"migrate {__version__}")
         raise typer.Exit
+
+
+@snapshot_app.command("sync")
+def snapshot_sync() -> None:
+    """Fetch, verify and unpack every pinned release; afterwards no network is needed."""
+    with download_bars() as progress:
+        unpacked = sync.sync_all(progress)
+    for snapshot, root in unpacked:
+        print(f"{snapshot.spec}  {root}")
+
+
+@snapshot_app.command("list")
+def snapshot_list() -> None:
+    """Show the pinned releases."""
+    print_snapshots(sync.load())
+
+
+@snapshot_app.command("add")
+def snapshot_add(spec: str = typer.Argument(metavar="NAME==VERSION")) -> None:
+    """Pin one more release by its sha256 and unpack it."""
+    with download_bars() as progress:
+        snapshot, new = sync.add(spec, progress)
+    print(f"{snapshot.spec}: {'pinned' if new else 'already pinned'}, {snapshot.licence}, "
+          f"ports go to {snapshot.port_as}/")
 
 
 class VerifyFormat(StrEnum):

@@ -1,14 +1,15 @@
 """The operators: what each computes, on which inputs it is tried, and how close it must come.
 
 An operator's contract lives beside its kernel, in a file `..._reference.py` that shares no code with it and
-ends in `OPERATOR = Operator(...)`; naming that file in CONTRACTS registers it. `register` takes any other,
-for instance one whose wrapper is a function of a port in `generated/`. The catalogue imports no triton.
+ends in `OPERATOR = Operator(...)`; naming that file in CONTRACTS registers it. The wrapper may be a function of a
+file, such as a port in `generated/`. `from_file` takes a contract from anywhere. The catalogue imports no triton.
 """
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -64,7 +65,8 @@ class Operator:
     tolerances: Mapping[torch.dtype, Tolerance]  # one for each dtype the operator takes
     upstream: Upstream
     mutates: tuple[str, ...] = ()                # inputs changed in place, as documented
-    root: Path | None = field(default=None)      # the folder on sys.path when the wrapper is a file
+    root: Path | None = None                     # the folder on sys.path when the wrapper is a file
+    contract: Path | None = None                 # the file it was read from, when not from CONTRACTS
 
     @property
     def dtypes(self) -> tuple[torch.dtype, ...]:
@@ -95,26 +97,26 @@ class Operator:
         return source if isinstance(source, torch.dtype) else inputs[source].dtype
 
 
-_extra: dict[str, Operator] = {}
-
-
-def register(operator: Operator) -> Operator:
-    """Adds an operator that has no file in CONTRACTS; the same name twice is an error."""
-    if operator.name in operators():
-        raise ValueError(f"operator {operator.name!r} is registered already")
-    _extra[operator.name] = operator
-    return operator
-
-
 def operators() -> dict[str, Operator]:
     """All operators by name, sorted."""
-    return dict(sorted({**_own(), **_extra}.items()))
+    return dict(sorted(_own().items()))
 
 
 @cache
 def _own() -> dict[str, Operator]:
     found = [importlib.import_module(module).OPERATOR for module in CONTRACTS]
     return {operator.name: operator for operator in found}
+
+
+@cache
+def from_file(path: Path) -> Operator:
+    """The OPERATOR of a contract file that is in no package: one's own operator, or a port under trial."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return replace(module.OPERATOR, contract=path)
 
 
 def get(name: str) -> Operator:

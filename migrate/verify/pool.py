@@ -52,7 +52,8 @@ class _Job:
 
     def line(self) -> str:
         return json.dumps({"operator": self.operator.name, "case": self.case, "dtype": self.dtype,
-                           "device": self.device, "seed": self.seed}) + "\n"
+                           "device": self.device, "seed": self.seed,
+                           "contract": self.operator.contract and str(self.operator.contract)}) + "\n"
 
     def without_run(self, verdict: Verdict, reason: str) -> CaseResult:
         return CaseResult(self.operator.name, self.case, self.dtype, self.device, self.seed,

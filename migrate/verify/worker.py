@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+from pathlib import Path
 
 import torch
 
@@ -22,7 +23,8 @@ def main() -> None:
     print(json.dumps("ready"), file=answers, flush=True)
     for line in sys.stdin:
         job = json.loads(line)
-        operator = catalog.get(job["operator"])
+        contract = job.get("contract")
+        operator = catalog.from_file(Path(contract)) if contract else catalog.get(job["operator"])
         result = try_case(operator, operator.case(job["case"]), getattr(torch, job["dtype"]), job["device"],
                           job["seed"])
         print(json.dumps(result.as_json()), file=answers, flush=True)
