@@ -9,6 +9,7 @@ costs two patches of `JITFunction` (a launch, a call from another kernel) and th
 What differs from the interpreter of Triton 3.2:
 - it keeps bfloat16 values as bit patterns in uint16 and multiplies, adds and compares the patterns. Here
   they are decoded to float32 first, and results rounded to nearest even (it truncates);
+- numpy 2.4 and later work;
 - an address outside the storage of every tensor of the launch raises `OutOfBounds` instead of reading it;
 - keyword arguments that are launch options (num_warps, multibuffer, ...) are dropped, as they mean nothing here;
 - more than 65,535 programs are refused, as Ascend's launcher does.
@@ -43,9 +44,6 @@ def unusable() -> str | None:
     except ImportError as error:
         return (f"Triton's interpreter cannot be imported ({error}); "
                 "install it with: pip install 'triton-ascend-migrate[cpu]'")
-    if tuple(int(part) for part in np.__version__.split(".")[:2]) >= (2, 4):
-        return (f"numpy {np.__version__} breaks Triton's interpreter (one-element arrays as integers, which "
-                "numpy 2.4 refuses); install an older one: pip install 'numpy==2.2.6'")
     return None
 
 
@@ -99,6 +97,8 @@ def _patched() -> Iterator[None]:
             # It walks triton.language on each call of each helper; once is enough, and takes milliseconds.
             its._patch_lang(_names_the_language(tl))
             its._patch_lang = _already_patched
+            # It takes int() of an array of one element, which numpy warns of until 2.3 and refuses from 2.4.
+            tl.core.tensor.__index__ = lambda self: self.handle.data.item()
         with np.errstate(all="ignore"):     # kernels overflow to inf and mask it later, as on a device
             yield
     finally:

@@ -53,7 +53,7 @@ def compare(name: str, ref: torch.Tensor, out: object, ratio: float, *, rtol: fl
         return Agreement(name, 0.0, 0.0, None)
     largest = float(error.max())
     base, off = float(want.norm()), float(error.norm())
-    measured = off / base if base else (0.0 if off == 0 else float("inf"))
+    measured = off / base if base else (0.0 if largest == 0 else float("inf"))
     if not measured <= ratio:
         return Agreement(name, measured, largest, f"relative RMS error {measured:.3e} exceeds {ratio:.3e}")
     if rtol is not None or atol is not None:
