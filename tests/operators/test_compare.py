@@ -27,7 +27,7 @@ def tensor(*values, dtype=torch.float64):
 def test_objections(ref, out, objection):
     found = compare("x", ref, out, 0.05)
     assert found.objection == objection
-    with pytest.raises(AssertionError, match="^x: "):
+    with pytest.raises(AssertionError, match=r"^x: "):
         assert_close("x", ref, out, 0.05)
 
 

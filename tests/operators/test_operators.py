@@ -50,7 +50,8 @@ TOKENS = torch.zeros(2, 5, 3, 40)
     (segsum, {"ddt_out": torch.zeros(1, 1, 48).expand(1, 2, 48)},
      "ddt_out: expected memory of its own for every element, got strides (48, 0, 1)"),
     (dzdo, {"do": TOKENS[0]}, "do: expected 4 dimensions [B, T, H, D], got shape (5, 3, 40)"),
-    (dzdo, {"do": TOKENS[:, :0]}, "do: expected a tensor [B, T, H, D] with elements, got the empty shape (2, 0, 3, 40)"),
+    (dzdo, {"do": TOKENS[:, :0]},
+     "do: expected a tensor [B, T, H, D] with elements, got the empty shape (2, 0, 3, 40)"),
     (dzdo, {"do": TOKENS.int()}, "do: expected float32 or bfloat16 or float16, got int32"),
     (dzdo, {"z": TOKENS[:, :4]}, "z: expected the shape of do, (2, 5, 3, 40), got (2, 4, 3, 40)"),
     (dzdo, {"o": TOKENS.bfloat16()}, "o: expected the dtype of do, float32, got bfloat16"),
@@ -64,9 +65,9 @@ def test_bad_arguments(call, changes, message):
 def test_devices_that_differ(monkeypatch):
     """There is one device here, so another is made up: meta, let through as if it had kernels."""
     monkeypatch.setattr("ported_kernels.arguments.DEVICES", ("cpu", "meta"))
-    with pytest.raises(ValueError, match="^z: expected the device of do, cpu, got meta$"):
+    with pytest.raises(ValueError, match=r"^z: expected the device of do, cpu, got meta$"):
         dzdo(z=TOKENS.to("meta"))
-    with pytest.raises(ValueError, match="^ddt_out: expected the device of dSSdA, cpu, got meta$"):
+    with pytest.raises(ValueError, match=r"^ddt_out: expected the device of dSSdA, cpu, got meta$"):
         segsum(ddt_out=torch.zeros(1, 2, 48, device="meta"))
 
 

@@ -120,10 +120,10 @@ def damaged(operator, old, new, folder):
 def test_a_planted_fault_is_caught(fault, tmp_path):
     operator, old, new = FAULTS[fault]
     broken = damaged(operator, old, new, tmp_path)
-    results = [try_case(broken, case, torch.float32, "cpu", 0) for case in broken.cases]
-    failed = [result for result in results if result.verdict == Verdict.FAILED]
+    tried = (try_case(broken, case, torch.float32, "cpu", 0) for case in broken.cases)
+    failed = next((result for result in tried if result.verdict == Verdict.FAILED), None)
     assert failed, "no case noticed"
-    assert all(result.reason for result in failed)
+    assert failed.reason
 
 
 def test_an_undamaged_copy_passes(tmp_path):

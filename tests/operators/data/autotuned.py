@@ -1,7 +1,6 @@
 """A module as upstream writes them: autotuned at import, heuristics, a helper from another module."""
 import triton
 import triton.language as tl
-
 from helpers import scaled
 
 
