@@ -43,7 +43,8 @@ def bwd_segsum_dadt_kernel(
         square = wide * (C * C)
         here = g < chunks - first
         total = tl.zeros([G, C], dtype=tl.float32)
-        for column in tl.static_range(0, C, J):
+        # A loop at run time: unrolled, C = 128 fills the Unified Buffer to the last bit.
+        for column in tl.range(0, C, J):
             # Read D as it lies in memory and transpose in registers: a transposed read is element-wise DMA.
             d = tl.load(dssda + square + column * C + by_column, mask=here, other=0.0).to(tl.float32)
             s = tl.load(ssda + square + column + by_row, mask=here, other=0.0).to(tl.float32)
