@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from migrate import __version__
+from migrate import __version__, cli_port
 from migrate.errors import MigrateError
 from migrate.report.snapshots import download_bars, print_snapshots
 from upstream_snapshots import sync
@@ -17,6 +17,9 @@ app = typer.Typer(
     no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+for verb in cli_port.VERBS:
+    app.command()(verb)
 
 snapshot_app = typer.Typer(help="The upstream releases that ports are made from.", no_args_is_help=True)
 app.add_typer(snapshot_app, name="snapshot")

@@ -1,9 +1,12 @@
 """Small edits that several rules make, done so that the layout of what stays survives."""
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
+from typing import TypeVar
 
 import libcst as cst
+
+from migrate.tree import Edit
 
 
 def expression(code: str) -> cst.BaseExpression:
@@ -22,14 +25,70 @@ def code(node: cst.CSTNode) -> str:
 
 
 def without_args(call: cst.Call, drop: Container[cst.Arg]) -> cst.Call:
-    """The call without these arguments. The new last argument takes over the old one's comma and line break."""
-    kept = [a for a in call.args if a not in drop]
-    if kept and call.args[-1] in drop:
-        last = call.args[-1]
-        kept[-1] = kept[-1].with_changes(comma=last.comma, whitespace_after_arg=last.whitespace_after_arg)
-    if not kept:
+    """The call without these arguments."""
+    args = edited_items(call.args, drop)
+    if not args:
         return call.with_changes(args=[], whitespace_before_args=cst.SimpleWhitespace(""))
-    return call.with_changes(args=kept)
+    return call.with_changes(args=args)
+
+
+Item = TypeVar("Item", cst.Arg, cst.Param)
+
+
+def edited_items(items: Sequence[Item], drop: Container[Item], insert: Mapping[Item, Sequence[Item]] | None = None,
+                 ) -> list[Item]:
+    """Arguments or parameters without some of them, and with new ones before others.
+
+    Comments stand in the white space after a comma. The comment above a dropped group goes with the group, the one
+    above the first item that is kept after it stays there; a comment at the end of a kept line stays.
+    """
+    out: list[Item] = []
+    for item in items:
+        new = list((insert or {}).get(item, ()))
+        if new:
+            out += _on_a_line_of_their_own(new, item, out, item in drop)
+        if item not in drop:
+            out.append(item)
+        elif out:
+            out[-1] = _take_over(out[-1], item)
+    return out
+
+
+def _after(item: cst.Arg | cst.Param) -> str:
+    return "whitespace_after_arg" if isinstance(item, cst.Arg) else "whitespace_after_param"
+
+
+def _take_over(kept: Item, dropped: Item) -> Item:
+    """`kept` becomes the neighbour of what came after `dropped`."""
+    field = _after(kept)
+    if not isinstance(dropped.comma, cst.Comma) or not isinstance(kept.comma, cst.Comma):
+        return kept.with_changes(comma=dropped.comma, **{field: getattr(dropped, field)})
+    before, after = kept.comma.whitespace_after, dropped.comma.whitespace_after
+    if isinstance(after, cst.ParenthesizedWhitespace):
+        if isinstance(before, cst.ParenthesizedWhitespace):
+            first = before.first_line
+        else:
+            first = after.first_line.with_changes(whitespace=cst.SimpleWhitespace(""), comment=None)
+        before = after.with_changes(first_line=first)
+    return kept.with_changes(comma=kept.comma.with_changes(whitespace_after=before))
+
+
+def _on_a_line_of_their_own(new: list[Item], at: Item, before: list[Item], replaces: bool) -> list[Item]:
+    """New items, separated like words; the last one is followed as the item it comes before is preceded."""
+    space = cst.Comma(whitespace_after=cst.SimpleWhitespace(" "))
+    last = space
+    comma = before[-1].comma if before else None
+    if isinstance(comma, cst.Comma) and isinstance(comma.whitespace_after, cst.ParenthesizedWhitespace):
+        line = comma.whitespace_after
+        if replaces:                            # the comments above are about what is dropped
+            bare = comma.with_changes(whitespace_after=line.with_changes(empty_lines=[]))
+            before[-1] = before[-1].with_changes(comma=bare)
+        else:
+            plain = cst.TrailingWhitespace(newline=line.first_line.newline)
+            last = cst.Comma(whitespace_after=line.with_changes(first_line=plain, empty_lines=[]))
+    out = [item.with_changes(comma=space) for item in new]
+    out[-1] = out[-1].with_changes(comma=last)
+    return out
 
 
 def name_or(value: str) -> cst.BaseExpression:
@@ -50,3 +109,32 @@ def parenthesised(node: cst.BaseExpression) -> cst.BaseExpression:
 
 def comments(lines: Sequence[cst.EmptyLine]) -> list[str]:
     return [line.comment.value for line in lines if line.comment]
+
+
+def removed(statement: cst.CSTNode) -> Edit:
+    """What to put in place of a statement that goes: nothing, or the comments above it that a blank line sets apart.
+
+    A comment that touches the statement is about it, and goes with it.
+    """
+    above = detached(getattr(statement, "leading_lines", ()))
+    return cst.FlattenSentinel(above) if above else cst.RemoveFromParent()
+
+
+def detached(lines: Sequence[cst.EmptyLine]) -> list[cst.EmptyLine]:
+    """The lines above a statement down to the last comment that a blank line separates from it."""
+    touching = len(lines)
+    while touching and lines[touching - 1].comment:
+        touching -= 1
+    above = list(lines[:touching])
+    while above and not above[-1].comment:
+        above.pop()
+    return above
+
+
+def cast(node: cst.BaseExpression, dtype: str, *, language: str, tensor: bool) -> cst.BaseExpression:
+    """`node.to(dtype)`; `tl.cast(node, dtype)` where the value may be a number, which has no `.to`."""
+    to = cst.parse_expression(dtype)
+    if not tensor:
+        return cst.Call(cst.parse_expression(f"{language}.cast"), [cst.Arg(node), cst.Arg(to)])
+    base = node if is_atom(node) else parenthesised(node)
+    return cst.Call(cst.Attribute(base, cst.Name("to")), [cst.Arg(to)])

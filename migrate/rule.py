@@ -2,7 +2,8 @@
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import libcst as cst
@@ -35,7 +36,9 @@ class Example:
 
     `reports` counts the findings that are left for a person. `run` is how tests execute both sides under Triton's
     interpreter and compare: "exact" (to the bit), "close" (float32 rounding), or None where an example is host
-    code or a fragment.
+    code or a fragment. The last kernel of the example is launched as one program on `inputs`: by parameter,
+    "float32[64, 32]" for a tensor of random numbers, anything else as it stands. A rule that looks at other modules
+    gets them from `others` (dotted name -> text), and the example itself is then the module called `module`.
     """
 
     title: str
@@ -43,6 +46,9 @@ class Example:
     after: str
     reports: int = 0
     run: str | None = None
+    inputs: Mapping[str, object] = field(default_factory=dict, hash=False)
+    module: str = ""
+    others: Mapping[str, str] = field(default_factory=dict, hash=False)
 
 
 @dataclass(frozen=True)
@@ -57,8 +63,9 @@ class Note:
     def at(self, source: Source) -> Finding:
         tree = source.tree
         line, col, _ = tree.span(self.node)
-        statement = tree.span(tree.statement(self.node))[0]
-        return Finding(self.rule.id, line, col, self.message, self.edited, statement)
+        decorator = self.node if isinstance(self.node, cst.Decorator) else tree.enclosing(self.node, cst.Decorator)
+        first = tree.span(decorator or tree.statement(self.node))[0]
+        return Finding(self.rule.id, line, col, self.message, self.edited, first)
 
 
 @dataclass(frozen=True)

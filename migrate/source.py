@@ -27,6 +27,9 @@ class Project(Protocol):
     def module(self, name: str) -> Source | None:
         """The module `a.b.c` as upstream wrote it; None where this package has none."""
 
+    def has(self, name: str) -> bool:
+        """Whether the package has such a module; cheaper than `module`, which parses it."""
+
 
 @dataclass
 class Ignore:
@@ -36,6 +39,7 @@ class Ignore:
     first: int
     last: int
     ids: frozenset[str]
+    comment: str
 
 
 class Source:
@@ -89,6 +93,11 @@ class Source:
                     name = alias.evaluated_name if stem else alias.evaluated_name.partition(".")[0]
                     table[name] = stem + name
         return table
+
+    @functools.cached_property
+    def language(self) -> str:
+        """What this file calls `triton.language`, usually `tl`."""
+        return next((k for k, v in self.imports.items() if v == "triton.language"), "triton.language")
 
     def imported_module(self, node: cst.ImportFrom) -> str | None:
         """The absolute module of a `from ... import`; None when a relative one leaves the package."""
@@ -154,20 +163,13 @@ class Source:
         """Whether an ignore comment on the statement (or on a line of it) covers this node for this rule."""
         if not self.ignores:
             return False
-        first, _, last = self.tree.span(node)
+        line = self.tree.span(node)[0]
         for ignore in self.ignores:
             hit = ignore.ids & {rule.id, rule.name}
-            if hit and ignore.first <= first and last <= max(ignore.last, first):
-                self.used_ignores.update((self.text_of_line(ignore.line), i) for i in hit)
+            if hit and ignore.first <= line <= ignore.last:
+                self.used_ignores.update((ignore.comment, i) for i in hit)
                 return True
         return False
-
-    def text_of_line(self, line: int) -> str:
-        return self._lines[line - 1].strip()
-
-    @functools.cached_property
-    def _lines(self) -> list[str]:
-        return self.text.splitlines()
 
     @functools.cached_property
     def ignores(self) -> list[Ignore]:
@@ -196,5 +198,5 @@ class Source:
             after = [s for s in starts if s[0] > at]
             first, last = min(inside, key=lambda s: s[1] - s[0]) if inside else after[0] if after else (at, at)
             ids = frozenset(i.strip() for i in hit["ids"].split(",") if i.strip())
-            found.append(Ignore(at, first, last, ids))
+            found.append(Ignore(at, first, last, ids, token.string))
         return found

@@ -35,14 +35,27 @@ def _child_fields(kind: type[cst.CSTNode]) -> tuple[str, ...]:
                  if f.name not in LAYOUT and not f.name.startswith("whitespace"))
 
 
-def children(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
+class _IsNode(dict[type, bool]):
+    """Whether a class is a node class; asking LibCST's abstract base class each time is what makes walks slow."""
+
+    def __missing__(self, kind: type) -> bool:
+        self[kind] = issubclass(kind, cst.CSTNode)
+        return self[kind]
+
+
+_IS_NODE = _IsNode()
+
+
+def children(node: cst.CSTNode) -> list[cst.CSTNode]:
     """Child nodes in source order, without white space and punctuation."""
+    below: list[cst.CSTNode] = []
     for field in _child_fields(type(node)):
         value = getattr(node, field)
-        if isinstance(value, cst.CSTNode):
-            yield value
-        elif isinstance(value, (list, tuple)):
-            yield from (item for item in value if isinstance(item, cst.CSTNode))
+        if _IS_NODE[type(value)]:
+            below.append(value)
+        elif type(value) in (list, tuple):
+            below += [item for item in value if _IS_NODE[type(item)]]
+    return below
 
 
 def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
@@ -51,7 +64,7 @@ def walk(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
     while stack:
         top = stack.pop()
         yield top
-        stack.extend(reversed(list(children(top))))
+        stack += reversed(children(top))
 
 
 @overload
@@ -109,12 +122,12 @@ class Unit:
             node = stack.pop()
             if node is not root:
                 index.setdefault(type(node), []).append(node)
-            below = list(children(node))
+            below = children(node)
             for child in below:
                 if child in parents:
                     return {}, None
                 parents[child] = node
-            stack.extend(reversed(below))
+            stack += reversed(below)
         return index, parents
 
     @functools.cached_property
@@ -131,6 +144,11 @@ class Unit:
     def line_starts(self) -> list[int]:
         """Offset in `code` of each of its lines."""
         return [0, *(m.end() for m in NEWLINE.finditer(self.code))]
+
+    @property
+    def lines(self) -> int:
+        """How many line ends its text has."""
+        return len(self.line_starts) - 1
 
     @functools.cached_property
     def _offsets(self) -> list[int]:
@@ -219,8 +237,12 @@ class Tree:
         first = {}
         for unit in self.units:
             first[id(unit)] = line
-            line += len(unit.line_starts) - 1
+            line += unit.lines
         return first
+
+    def first_line(self, unit: Unit) -> int:
+        """The line (from 1) that a top-level statement begins on, with the comments and blank lines above it."""
+        return self._first_line[id(unit)]
 
     def span(self, node: cst.CSTNode) -> tuple[int, int, int]:
         """First line, column (both from 1) and last line of a node, in this version of the file."""

@@ -7,6 +7,7 @@ import textwrap
 import pytest
 
 from migrate import engine
+from migrate.project import TextProject
 from migrate.rule import SAME, Example, Rule
 from migrate.source import Source
 
@@ -19,26 +20,27 @@ def text(example: str) -> str:
     return textwrap.dedent(example).strip("\n") + "\n"
 
 
-def run(rule: type[Rule], before: str) -> engine.Outcome:
-    return engine.apply(Source.parse(before), [rule])
+def run(rule: type[Rule], before: str, example: Example) -> engine.Outcome:
+    project = TextProject({name: text(code) for name, code in example.others.items()})
+    return engine.apply(Source.parse(before, module=example.module, project=project), [rule])
 
 
 @pytest.mark.parametrize(("rule", "example"), CASES)
 def test_example(rule: type[Rule], example: Example) -> None:
     before = text(example.before)
     after = before if example.after == SAME else text(example.after)
-    outcome = run(rule, before)
+    outcome = run(rule, before, example)
     assert outcome.final.text == after
     ast.parse(after)
     assert bool(outcome.steps) == (before != after)                 # no silent edit, no empty claim
     assert all(step.findings for step in outcome.steps)
     assert len(outcome.open) == example.reports
-    assert run(rule, after).final.text == after                     # a second run changes nothing
+    assert run(rule, after, example).final.text == after                     # a second run changes nothing
 
 
 @pytest.mark.parametrize(("rule", "example"), CASES)
 def test_windows_line_endings_survive(rule: type[Rule], example: Example) -> None:
-    got = run(rule, text(example.before).replace("\n", "\r\n")).final.text
+    got = run(rule, text(example.before).replace("\n", "\r\n"), example).final.text
     assert "\n" not in got.replace("\r\n", "")
 
 

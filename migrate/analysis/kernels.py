@@ -171,6 +171,8 @@ def _read_names(expression: cst.CSTNode) -> set[str]:
         elif isinstance(node, cst.Attribute):
             stack.append(node.value)
         elif isinstance(node, cst.Call):
+            if isinstance(node.func, cst.Attribute) and node.func.attr.value == "load":
+                continue                        # what is loaded is data
             stack += [a.value for a in node.args]
             if isinstance(node.func, cst.Attribute):
                 stack.append(node.func.value)

@@ -99,20 +99,45 @@ class Launch:
         return None
 
     def source_value(self, value: cst.BaseExpression) -> cst.BaseExpression:
-        """What a local name was assigned, where the host function assigns it exactly once."""
-        if isinstance(value, cst.Name) and self.function is not None:
-            hits = [a.value for a in find(self.function.body, cst.Assign)
-                    if any(isinstance(t.target, cst.Name) and t.target.value == value.value for t in a.targets)]
-            if len(hits) == 1:
-                return hits[0]
+        """What a local name was assigned: by its one assignment, or by both branches of one `if` as a choice."""
+        if not isinstance(value, cst.Name) or self.function is None:
+            return value
+        tree = self.source.tree
+        hits = assignments(self.source, self.function).get(value.value, [])
+        if len(hits) == 1:
+            return hits[0].value
+        if len(hits) == 2:
+            test = tree.enclosing(hits[0], cst.If)
+            other = tree.enclosing(hits[1], cst.Else)
+            if test is not None and other is not None and test.orelse is other:
+                return cst.IfExp(test=test.test, body=hits[0].value, orelse=hits[1].value)
         return value
+
+
+def assignments(source: Source, function: cst.FunctionDef) -> dict[str, list[cst.Assign]]:
+    """The plain assignments of a function to each of its local names."""
+    memo = source.tree.unit(function).memo
+    if ("assignments", function) not in memo:
+        found: dict[str, list[cst.Assign]] = {}
+        for assign in find(function.body, cst.Assign):
+            for target in assign.targets:
+                if isinstance(target.target, cst.Name):
+                    found.setdefault(target.target.value, []).append(assign)
+        memo["assignments", function] = found
+    result: dict[str, list[cst.Assign]] = memo["assignments", function]
+    return result
+
+
+def is_launch(node: cst.CSTNode) -> bool:
+    """`something[grid](...)`."""
+    return isinstance(node, cst.Call) and isinstance(node.func, cst.Subscript)
 
 
 def launches(source: Source) -> list[Launch]:
     """Every launch in the file of a kernel that can be found in the file or its package."""
     out = []
     for call in source.tree.all(cst.Call):
-        if isinstance(call.func, cst.Subscript):
+        if is_launch(call):
             kernel = _kernel(source, call.func.value)
             if kernel is not None:
                 out.append(Launch(source, call, kernel))

@@ -1,0 +1,37 @@
+"""A unified diff that `git apply` and `patch -p1` accept where upstream's file lies at its package path."""
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from migrate.blame import Hunk, hunks
+from migrate.port import Ported
+
+NO_NEWLINE = "\\ No newline at end of file\n"
+
+
+def diff(ports: Iterable[Ported], names: Mapping[str, str]) -> str:
+    """`names` maps rule ids to rule names, for the headings of the hunks."""
+    return "".join(_one(p, names) for p in ports)
+
+
+def _one(ported: Ported, names: Mapping[str, str]) -> str:
+    found = hunks(ported)
+    if not found:
+        return ""
+    out = [f"--- a/{ported.path}\n", f"+++ b/{ported.path}\n"]
+    for hunk in found:
+        out.append(heading(hunk, names) + "\n")
+        for change in hunk.lines:
+            ending = "" if change.text.endswith("\n") else "\n" + NO_NEWLINE
+            out.append(change.sign + change.text + ending)
+    return "".join(out)
+
+
+def heading(hunk: Hunk, names: Mapping[str, str]) -> str:
+    rules = ", ".join(f"{r} {names[r]}" if r in names else r for r in hunk.rules)
+    return (f"@@ -{_range(hunk.old_start, hunk.old_length)} +{_range(hunk.new_start, hunk.new_length)} @@"
+            + (f" {rules}" if rules else ""))
+
+
+def _range(start: int, length: int) -> str:
+    return f"{start if length else start - 1},{length}"

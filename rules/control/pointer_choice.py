@@ -1,0 +1,171 @@
+"""Pointers that the device chooses between, as offsets that it chooses between. Part of ASC501 plain-control."""
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import libcst as cst
+
+from migrate.analysis.control import bindings
+from migrate.analysis.kernels import Kernel
+from migrate.analysis.pointers import Pointers
+from migrate.edit import code, expression
+from migrate.source import Source
+from migrate.tree import find
+
+ARITHMETIC = frozenset({
+    "to", "cast", "cdiv", "min", "max", "minimum", "maximum", "where", "program_id", "num_programs"})
+
+
+class PointerChoice:
+    """One Triton function's pointers, and the choices between them."""
+
+    def __init__(self, source: Source, kernel: Kernel, tl: str) -> None:
+        self.source, self.kernel, self.tl = source, kernel, tl
+        self.pointers = Pointers(kernel)
+        self.tensors = self.pointers.loaded | self.pointers.stored | frozenset().union(*(
+            self.pointers.bases(c.args[0].value) for c in find(kernel.node.body, cst.Call)
+            if c.args and source.qualified(c.func).endswith(".make_block_ptr")))
+
+    def is_pointer(self, value: cst.BaseExpression) -> bool:
+        return bool(self.pointers.bases(value) & self.tensors)
+
+    def offset(self, test: cst.BaseExpression, yes: cst.BaseExpression,
+               no: cst.BaseExpression) -> cst.BaseExpression | None:
+        """`x + a if test else x + b` -> `x + tl.where(test, a, b)`; None where they start from different tensors."""
+        one, two = _terms(yes), _terms(no)
+        same = 0
+        while same < min(len(one), len(two)) and code(one[same][1]) == code(two[same][1]) and (
+                one[same][0] == two[same][0]):
+            same += 1
+        rest = [node for terms in (one, two) for _, node in terms[same:]]
+        if not same or any(self.is_pointer(node) for node in rest) or not all(self._is_arithmetic(n) for n in rest):
+            return None
+        return expression(f"{_sum(one[:same])} + {self.tl}.where({code(test)}, {_sum(one[same:])}, {_sum(two[same:])})")
+
+    def _is_arithmetic(self, node: cst.BaseExpression) -> bool:
+        """May be worked out whichever way the choice goes."""
+        return all(self.source.qualified(call.func).rpartition(".")[2] in ARITHMETIC
+                   or (isinstance(call.func, cst.Attribute) and call.func.attr.value in ARITHMETIC)
+                   for call in find(node, cst.Call))
+
+    def of_if(self, node: cst.If) -> list[cst.SimpleStatementLine] | None:
+        """An `if` that only gives pointers their values, as assignments."""
+        yes = _assignments(node.body)
+        no = _assignments(node.orelse.body) if isinstance(node.orelse, cst.Else) else None
+        if not yes or isinstance(node.orelse, cst.If):
+            return None
+        if no is not None and [name for name, _ in no] != [name for name, _ in yes]:
+            return None
+        lines: list[cst.SimpleStatementLine] = []
+        for i, (name, value) in enumerate(yes):
+            other = no[i][1] if no is not None else cst.Name(name)
+            new = self.offset(node.test, value, other) if self.is_pointer(value) and self.is_pointer(other) else None
+            read = {n.value for n in find(value, cst.Name)} | {n.value for n in find(node.test, cst.Name)}
+            if new is None or (len(yes) > 1 and read & {n for n, _ in yes}):
+                return None
+            moved = code(new).removeprefix(f"{name} + ") if no is None else code(new)
+            small: cst.BaseSmallStatement = cst.Assign([cst.AssignTarget(cst.Name(name))], new)
+            if moved != code(new):              # p = p + where(...)
+                small = cst.AugAssign(cst.Name(name), cst.AddAssign(), expression(moved))
+            old = cst.ensure_type(node.body.body[i], cst.SimpleStatementLine)
+            above = [*old.leading_lines]
+            if isinstance(node.orelse, cst.Else):
+                above += cst.ensure_type(node.orelse.body.body[i], cst.SimpleStatementLine).leading_lines
+            lines.append(old.with_changes(body=[small], leading_lines=above))
+        lines[0] = lines[0].with_changes(leading_lines=[*node.leading_lines, *lines[0].leading_lines])
+        return lines
+
+    def merged(self, node: cst.If) -> Iterator[str]:
+        """Pointers that an `if` rebinds and that are read after it, whichever way it went."""
+        seen = set()
+        for name, _, value in bindings(node):
+            rebound = value is None and name in self.tensors        # p += 64
+            if name not in seen and (rebound or (value is not None and self.is_pointer(value))):
+                seen.add(name)
+                if self._lives_before(node, name) and self._read_after(node, name):
+                    yield name
+
+    def _lives_before(self, node: cst.If, name: str) -> bool:
+        if name in self.kernel.params:
+            return True
+        inside = set(find(node, cst.Assign, cst.AnnAssign, cst.AugAssign, cst.For))
+        elsewhere = [where for n, where, _ in bindings(self.kernel.node.body) if n == name and where not in inside]
+        first = self.source.tree.span(node)[0]
+        both = isinstance(node.orelse, cst.Else) and all(
+            any(n == name for n, _, _ in bindings(b)) for b in (node.body, node.orelse.body))
+        return both or any(self.source.tree.span(where)[0] < first for where in elsewhere)
+
+    def _read_after(self, node: cst.CSTNode, name: str) -> bool:
+        for up in self.source.tree.ancestors(node):
+            if isinstance(up, cst.IndentedBlock):
+                body = list(up.body)
+                at = next(i for i, s in enumerate(body) if s is node)
+                parent = self.source.tree.parent(up)
+                again = body[:at] if isinstance(parent, (cst.For, cst.While)) else []
+                for statement in body[at + 1:] + again:
+                    answer = _reads_first(statement, name)
+                    if answer is not None:
+                        return answer
+                node = parent if parent is not None else node
+                if isinstance(node, cst.Else):
+                    node = self.source.tree.parent(node) or node
+            elif isinstance(up, cst.If):
+                node = up                       # an elif hangs on its `if`, not in a block
+            elif isinstance(up, cst.FunctionDef):
+                return False
+        return False
+
+
+def _reads_first(statement: cst.CSTNode, name: str) -> bool | None:
+    """Whether the name is read (True) or given a new value (False) first; None where neither happens for sure."""
+    if isinstance(statement, cst.SimpleStatementLine):
+        for small in statement.body:
+            names = [n.value for n in find(small, cst.Name)]
+            if isinstance(small, cst.Assign) and any(
+                    isinstance(t.target, cst.Name) and t.target.value == name for t in small.targets):
+                return names.count(name) > 1
+            if name in names:
+                return True
+        return None
+    inner = [s for block in find(statement, cst.IndentedBlock) for s in block.body]
+    for one in inner:
+        if isinstance(one, cst.SimpleStatementLine):
+            answer = _reads_first(one, name)
+            if answer is not None:
+                return True if answer else None
+    return None
+
+
+def _terms(node: cst.BaseExpression) -> list[tuple[str, cst.BaseExpression]]:
+    """`a + b - c` -> +a, +b, -c."""
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, (cst.Add, cst.Subtract)):
+        sign = "+" if isinstance(node.operator, cst.Add) else "-"
+        return [*_terms(node.left), (sign, node.right)]
+    return [("+", node)]
+
+
+def _sum(terms: list[tuple[str, cst.BaseExpression]]) -> str:
+    text = "".join(f" {sign} {code(node)}" for sign, node in terms)
+    return text.removeprefix(" + ").replace(" - ", "-", 1) if text.startswith(" - ") else text[3:] or "0"
+
+
+def _assignments(body: cst.BaseSuite) -> list[tuple[str, cst.BaseExpression]] | None:
+    """The body as `name = value` lines; `p += n` counts as `p = p + n`. None where it does anything else."""
+    out: list[tuple[str, cst.BaseExpression]] = []
+    for line in body.body:
+        if not isinstance(line, cst.SimpleStatementLine) or len(line.body) != 1:
+            return None
+        small = line.body[0]
+        if isinstance(small, cst.Assign) and len(small.targets) == 1 and isinstance(small.targets[0].target, cst.Name):
+            out.append((small.targets[0].target.value, small.value))
+        elif isinstance(small, cst.AugAssign) and isinstance(small.target, cst.Name) and isinstance(
+                small.operator, (cst.AddAssign, cst.SubtractAssign)):
+            operator = cst.Add() if isinstance(small.operator, cst.AddAssign) else cst.Subtract()
+            value = small.value
+            if isinstance(value, cst.BinaryOperation) and not value.lpar and isinstance(
+                    value.operator, (cst.Add, cst.Subtract)):
+                value = value.with_changes(lpar=[cst.LeftParen()], rpar=[cst.RightParen()])
+            out.append((small.target.value, cst.BinaryOperation(cst.Name(small.target.value), operator, value)))
+        else:
+            return None
+    return out

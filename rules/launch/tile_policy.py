@@ -1,0 +1,29 @@
+"""Which autotune configuration a port starts from."""
+from __future__ import annotations
+
+import heapq
+from collections.abc import Sequence
+
+from migrate.analysis.static import Config
+
+BUDGET = 4_096      # elements: a float32 tile of 16 KB
+PARTNER = 256       # the other side of a tile with one constant, as a guess
+
+
+def footprint(config: Config) -> int:
+    """Elements of the largest tile that the constants can span: the product of the two largest."""
+    sizes = [v for v in config.kwargs.values() if isinstance(v, int) and not isinstance(v, bool) and v > 0]
+    if not sizes:
+        return 0
+    one, *other = heapq.nlargest(2, sizes)
+    return one * (other[0] if other else PARTNER)
+
+
+def choose(configs: Sequence[Config]) -> Config:
+    """The largest tile within the budget, else the smallest; the first of equals.
+
+    The Unified Buffer holds 192 KB, 96 KB once double-buffered: about six live float32 tiles of 16 KB. Warps and
+    stages play no role.
+    """
+    fitting = [c for c in configs if footprint(c) <= BUDGET]
+    return max(fitting, key=footprint) if fitting else min(configs, key=footprint)
