@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from migrate import __version__, cli_port
+from migrate import __version__, cli_gate, cli_port
 from migrate.errors import MigrateError
 from migrate.report.snapshots import download_bars, print_snapshots
 from upstream_snapshots import sync
@@ -18,7 +18,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for verb in cli_port.VERBS:
+for verb in (*cli_port.VERBS, *cli_gate.VERBS):
     app.command()(verb)
 
 snapshot_app = typer.Typer(help="The upstream releases that ports are made from.", no_args_is_help=True)
