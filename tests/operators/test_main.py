@@ -13,7 +13,8 @@ def test_list(capsys):
 
 
 def test_run(capsys):
-    assert main(["bwd_segsum_dadt", "--device", "cpu", "--dtype", "bfloat16", "--case", "B1 H2 N2 C16", "--seed", "3"]) == 0
+    assert main(["bwd_segsum_dadt", "--device", "cpu", "--dtype", "bfloat16", "--case", "B1 H2 N2 C16",
+                 "--seed", "3"]) == 0
     out = capsys.readouterr().out
     assert "bwd_segsum_dadt, case 'B1 H2 N2 C16', bfloat16, seed 3, on cpu (interpreter)" in out
     assert "in   SSdA         [1, 2, 2, 16, 16] bfloat16, norm " in out
