@@ -80,6 +80,8 @@ FACTORIES = frozenset({"empty", "zeros", "ones", "full", "rand", "randn"})
 PURE = frozenset({"triton.cdiv", "triton.next_power_of_2", "math.ceil", "math.floor", "min", "max", "abs", "int",
                   "math.log2", "math.sqrt", "len"})
 REDUCTIONS = frozenset({"sum", "mean", "amax", "amin", "prod"})
+RESHAPE_IN_PLACE = frozenset({"unsqueeze_", "squeeze_", "transpose_", "t_", "swapaxes_", "resize_", "resize_as_",
+                              "set_", "as_strided_"})
 REFRESH = KEEP_SHAPE | {"view", "reshape"}       # methods whose result is None exactly where the tensor was
 
 
@@ -152,6 +154,8 @@ class HostShapes:
             self._forget(node, env)
         elif isinstance(node, (cst.FunctionDef, cst.ClassDef)):
             env[node.name.value] = Unknown(self._label(node.name.value))
+        else:                                   # a statement of a kind that is not followed
+            self._forget(node, env)
         return True
 
     def _small(self, node: cst.BaseSmallStatement, env: Env) -> bool:
@@ -165,6 +169,10 @@ class HostShapes:
                 self._assign(node.target, None, env)
         elif isinstance(node, cst.Assert):
             self._learn(node.test, True, env)
+        elif isinstance(node, cst.Expr) and isinstance(node.value, cst.Call):
+            func = node.value.func
+            if isinstance(func, cst.Attribute) and func.attr.value in RESHAPE_IN_PLACE:
+                self._assign(func.value, None, env)
         return not isinstance(node, (cst.Return, cst.Raise, cst.Continue, cst.Break))
 
     def _if(self, node: cst.If, env: Env) -> bool:
