@@ -5,11 +5,14 @@ import ast
 import codecs
 import hashlib
 import io
+import re
 import tokenize
 from dataclasses import dataclass
 from pathlib import Path
 
 from migrate.errors import MigrateError
+
+MAX_NESTED = 200
 
 
 @dataclass(frozen=True)
@@ -49,7 +52,24 @@ def decode(data: bytes, name: str) -> PythonFile:
         line = data[:error.start].count(b"\n") + 1
         raise MigrateError(f"{name}:{line}: byte 0x{data[error.start]:02x} is not {error.encoding}; "
                            "save it as UTF-8 or name its encoding (# -*- coding: ... -*-)") from error
+    if (deep := _too_deep(text)) is not None:
+        raise MigrateError(f"{name}:{deep}: does not parse: too many nested parentheses")
     return PythonFile(text, hashlib.sha256(data).hexdigest(), encoding, bom)
+
+
+def _too_deep(text: str) -> int | None:
+    """The line with more open brackets than Python itself accepts: LibCST's parser would overflow its stack."""
+    depth = 0
+    for bracket in re.finditer(r"[()\[\]{}]", text):
+        depth = depth + 1 if bracket[0] in "([{" else max(0, depth - 1)
+        if depth > MAX_NESTED:
+            start = bracket.start()
+            try:
+                ast.parse(text)             # brackets in strings and comments do not count
+                return None
+            except (SyntaxError, RecursionError, MemoryError, ValueError):
+                return text.count("\n", 0, start) + 1
+    return None
 
 
 def syntax_error(text: str, name: str, otherwise: str) -> MigrateError:

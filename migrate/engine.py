@@ -61,7 +61,8 @@ def load() -> list[type[Rule]]:
         package = importlib.import_module(pack)
         for info in pkgutil.walk_packages(package.__path__, pack + "."):
             importlib.import_module(info.name)
-    rules = sorted(Rule.__subclasses__(), key=lambda r: r.id)
+    inside = tuple(pack + "." for pack in packs)
+    rules = sorted((r for r in Rule.__subclasses__() if r.__module__.startswith(inside)), key=lambda r: r.id)
     for one, two in itertools.pairwise(rules):
         if one.id == two.id:
             raise UsageError(f"rules {one.__module__} and {two.__module__} share the id {one.id}")

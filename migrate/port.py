@@ -9,6 +9,7 @@ import dataclasses
 import functools
 import hashlib
 import inspect
+import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +28,8 @@ from migrate.source import Source
 
 UNKNOWN_IGNORE, UNUSED_IGNORE = "MIG001", "MIG002"
 COMMENT_WIDTH = 110
+JIT = re.compile(rb"^[ \t]*@(?:(\w+)\.)?(?:\w+\.)*jit\b", re.MULTILINE)
+NOT_TRITON = frozenset({b"tilelang", b"cute", b"gluon", b"torch", b"numba"})
 
 
 @dataclass(frozen=True)
@@ -223,13 +226,9 @@ def kernels_of(project: PackageProject, paths: Iterable[str]) -> list[str]:
         except OSError:
             found.append(path)                          # porting it says what is wrong
             continue
-        if b"triton" in text and b"jit" in text and _decorated(text):
+        if b"triton" in text and any(m[1] not in NOT_TRITON for m in JIT.finditer(text)):
             found.append(path)
     return found
-
-
-def _decorated(text: bytes) -> bool:
-    return any(line.lstrip().startswith(b"@") and b"jit" in line for line in text.splitlines())
 
 
 __all__ = ["Ported", "Settings", "at_lines_of", "closure", "kernels_of", "module_name", "needs", "port_file"]

@@ -2,10 +2,12 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import multiprocessing
 import os
 import signal
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -140,9 +142,12 @@ class _Pool:
     def __enter__(self) -> _Pool:
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._executor is not None:
-            self._executor.shutdown(wait=False, cancel_futures=True)
+            if kind is not None:                    # do not wait for files that are under way
+                for process in list((self._executor._processes or {}).values()):
+                    process.terminate()
+            self._executor.shutdown(cancel_futures=True)
 
     def map(self, tasks: Sequence[Task]) -> Iterator[Row]:
         if self.jobs == 1 or len(tasks) < 3:        # starting a process takes longer
@@ -150,7 +155,8 @@ class _Pool:
             return
         if self._executor is None:
             self._executor = _executor(self.jobs)
-        futures = {self._executor.submit(run, task): task for task in tasks}
+        with _sigint_ignored():                     # the processes inherit it: Ctrl-C is for the parent
+            futures = {self._executor.submit(run, task): task for task in tasks}
         lost: list[Task] = []
         for future in as_completed(futures):
             try:
@@ -162,15 +168,32 @@ class _Pool:
 
 
 def _alone(tasks: Iterable[Task]) -> Iterator[Row]:
+    died = 0
     for task in tasks:
+        if died == 3:               # not the files' fault: processes cannot be started here
+            yield run(task)
+            continue
         with _executor(1) as executor:
             try:
                 yield executor.submit(run, task).result()
+                died = 0
             except BrokenProcessPool:
+                died += 1
                 yield Row(task.upstream, task.path, error="the process that ported it died")
 
 
 def _executor(jobs: int) -> ProcessPoolExecutor:
-    # Not forked: progress bars have a thread. Ctrl-C is for the parent, which then cancels.
-    return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"),
-                               initializer=signal.signal, initargs=(signal.SIGINT, signal.SIG_IGN))
+    # Not forked: progress bars have a thread.
+    return ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn"))
+
+
+@contextlib.contextmanager
+def _sigint_ignored() -> Iterator[None]:
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    old = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, old)

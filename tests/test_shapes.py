@@ -50,6 +50,8 @@ def shape(body: str, name: str = "x", **kw: str) -> list[str] | None:
     ("b, t = y.shape\nc = triton.cdiv(t, n)\nx = torch.empty(b, c)", ["b", "triton.cdiv({t}, {n})"]),
     ("b, t = y.shape\nx = torch.empty((b, t) if n else (b, t, 4))", None),
     ("x = torch.empty(n)", None),
+    ("b, t = x.shape\nx.unsqueeze_(0)", None),
+    ("b, t = x.shape\nmatch n:\n    case 1:\n        x = x[0]", None),
     ("x = torch.empty(n, 2)", ["n", "2"]),
     ("x = torch.empty((n,))", ["n"]),
     ("x = y.reshape(n)", None),

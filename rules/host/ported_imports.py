@@ -20,7 +20,8 @@ class PortedImports(Rule):
     A port is a closure: the file and every module of its package that it imports are ported together, into a folder
     of another name. Relative imports find the ported copies wherever that folder is, and cannot fall back on an
     upstream package that happens to be installed. Upstream's `__init__.py` files import hundreds of modules, GPU-only
-    ones among them; going to the module that defines a name leaves them behind.
+    ones among them; going to the module that defines a name leaves them behind, and so does writing out a constant
+    such as `__version__` that an `__init__.py` defines.
 
     ## What it leaves alone
     * imports under `if TYPE_CHECKING:`, which never run;
@@ -67,6 +68,14 @@ class PortedImports(Rule):
                     return exp(x)
                 """,
             module="pkg.ops.scan", others=UTILS),
+        Example("a constant of the package is written out",
+            before="""
+                from pkg import __version__
+                """,
+            after="""
+                __version__ = "1.0"
+                """,
+            module="pkg.ops.scan", others={**UTILS, "pkg": '__version__ = "1.0"\nimport gpu_library\n'}),
         Example("leaves what only type checkers read, and other packages",
             before="""
                 import torch
@@ -109,6 +118,7 @@ class PortedImports(Rule):
         if other is None:
             return
         groups: dict[str, list[str]] = {}
+        constants: list[str] = []
         moved = False
         for alias in node.names:
             name = alias.evaluated_name
@@ -116,16 +126,27 @@ class PortedImports(Rule):
             home, there = definition(other, name)
             if not there:                               # a submodule: imported from its parent
                 home, _, there = home.rpartition(".")
+            elif value := self._literal(home, there):
+                constants.append(f"{local} = {value}")
+                moved = True
+                continue
             moved |= home != module
             groups.setdefault(home, []).append(there if there == local and not alias.asname else f"{there} as {local}")
         if moved:
             self._swap(node, [f"from {self._relative(home)} import {', '.join(names)}"
-                              for home, names in groups.items()], module)
+                              for home, names in groups.items()] + constants, module)
         elif not node.relative:                         # the statement keeps its layout
             stem = cst.ensure_type(cst.parse_statement(f"from {self._relative(module)} import x"),
                                    cst.SimpleStatementLine).body[0]
             assert isinstance(stem, cst.ImportFrom)
             self.replace(node, node.with_changes(module=stem.module, relative=stem.relative), self._says(module))
+
+    def _literal(self, module: str, name: str) -> str | None:
+        """The text of a constant (`__version__ = "1.0"`) that an `__init__.py` defines."""
+        assert self.source.project is not None
+        home = self.source.project.module(module)
+        value = home.constants.get(name) if home and home.is_package else None
+        return code(value) if isinstance(value, (cst.SimpleString, cst.Integer, cst.Float)) else None
 
     def _plain(self, node: cst.Import) -> None:
         assert self.source.project is not None
