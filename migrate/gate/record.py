@@ -101,7 +101,7 @@ def _run_worker(units: Sequence[Unit], target: Target, toolchain: Toolchain, lim
         return journal.stat().st_size if journal.exists() else 0
 
     # the worker keeps the limits of its forks itself; this one is for the worker, should it fail at that
-    outer = process.Limits(cpu_s=2 * limits.cpu_s + 30, memory=2 * limits.memory)
+    outer = process.Limits(cpu_s=3 * limits.cpu_s + 30, memory=2 * limits.memory)
     progress(f"recording launches of {', '.join(unit.name for unit in units)[:60]}")
     end = process.run([toolchain.python, "-m", "migrate.gate.child", folder / "request.json"], outer,
                       env=toolchain.environment, progress=size)

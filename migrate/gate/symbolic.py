@@ -67,7 +67,7 @@ def make(op: str, a: Expr, b: Expr) -> Expr:
         return zero
     if op == "*" and one in (a, b):
         return b if a == one else a
-    if op == "*" and zero in (a, b):
+    if (op == "*" and zero in (a, b)) or (op in ("/", "%", "ceil") and a == zero):
         return zero
     if op in ("/", "ceil") and b == one:
         return a

@@ -57,7 +57,7 @@ class Toolchain:
         paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
         return {**{k: v for k, v in os.environ.items() if not k.startswith("TRITON_")},
                 "PATH": f"{self.program('').resolve()}{os.pathsep}{os.environ.get('PATH', '')}",
-                "PYTHONPATH": os.pathsep.join(paths), "PYTHONDONTWRITEBYTECODE": "1"}
+                "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1"}
 
 
 def inspect(python: Path, site: Path) -> Toolchain:

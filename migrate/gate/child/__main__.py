@@ -32,22 +32,26 @@ def main(request_path: str) -> None:
     journal = Journal(out / "events.jsonl")
     journal.write("begin", what="start")
     os.environ["TRITON_DISABLE_LINE_INFO"] = "false"   # carries Python lines through to the final HIVM
-    import torch  # noqa: F401   so that the forks have it
+    import torch  # here, so that the forks have it
 
+    torch.set_num_threads(1)   # a fork has no worker threads, and would wait for them
     from migrate.gate.child import driver, recorder
 
     driver.install(request["arch"], request["cube_cores"], request["vector_cores"])
     book = recorder.Recorder()
     book.install()
     limits = process.Limits(request["limits"]["cpu_s"], request["limits"]["memory"])
+    # the fork of a unit watches over the fork of its cases; it must not lose patience first
+    patient = process.Limits(2 * limits.cpu_s, limits.memory)
     for unit in request["units"]:
         journal.about(unit["name"])
         at = journal.size()
         work = _Unit(unit, request["a5"], out, journal, book, limits)
-        end = process.run_forked(work.run, limits, journal.size)
+        end = process.run_forked(work.run, patient, journal.size)
         if end.returncode != 0:
-            begun = [e["what"] for e in journal.since(at) if e["event"] == "begin"]
-            journal.write(begun[-1] if begun else "imports", **_death(end, limits))
+            begun = [e for e in journal.since(at) if e["event"] == "begin"]
+            known = {k: v for k, v in begun[-1].items() if k in ("case", "key", "source")} if begun else {}
+            journal.write(begun[-1]["what"] if begun else "imports", **known, **_death(end, patient))
         journal.write("end")
 
 

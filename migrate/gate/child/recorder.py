@@ -44,7 +44,8 @@ class Launch:
             "kernel": self.fn.fn.__name__, "file": file, "line": line, "signature": self.signature,
             "constants": {name: value if isinstance(value, int | float | bool | str | None) else repr(value)
                           for name, value in self.constants.items()},
-            "divisible_by_16": [self.fn.arg_names[i] for i in self.attrs.divisibility_16],
+            "divisible_by_16": [name for name in (self.fn.arg_names[i] for i in self.attrs.divisibility_16)
+                                if name in self.signature],
             "options": _changed(self.options), "config": self.config, "scalars": self.scalars,
             "launched_at": list(self.launched_at), "grids": [list(g) for g in self.grids]}
 
@@ -59,8 +60,8 @@ def _changed(options: Any) -> dict[str, Any]:
 
 def _label(config: Any) -> str:
     """What a configuration sets; warps and stages mean nothing on Ascend."""
-    chosen = {k: v for k, v in config.all_kwargs().items() if v is not None and not k.startswith("num_")}
-    return ", ".join(f"{k}={v}" for k, v in (chosen or config.all_kwargs()).items())
+    chosen = config.kwargs | {k: v for k, v in config.all_kwargs().items() if v and not k.startswith("num_")}
+    return ", ".join(f"{k}={v}" for k, v in chosen.items()) or str(config)
 
 
 def _caller() -> tuple[str, int]:
