@@ -155,25 +155,32 @@ def install() -> Toolchain:
         return ready
     shutil.rmtree(target, ignore_errors=True)
     target.parent.mkdir(parents=True, exist_ok=True)
-    pip: list[str | Path] = [target / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-    steps: list[list[str | Path]] = [
-        [python, "-m", "venv", target],
-        # first torch alone: PyPI's own build brings `triton`, which must be gone before triton-ascend comes
-        [*pip, "--extra-index-url", "https://download.pytorch.org/whl/cpu", _cpu_torch()],
-        [target / "bin/python", "-m", "pip", "uninstall", "--quiet", "--yes", "triton"],
-        [*pip, *(f"{name}=={version}" for name, version in PINS.items() if name != "torch"), *_ALSO],
-    ]
-    for step in steps:
-        done = subprocess.run([os.fspath(part) for part in step], stdout=sys.stderr, stderr=sys.stderr, check=False)
-        if done.returncode:
-            shutil.rmtree(target, ignore_errors=True)
-            raise MigrateError(f"could not make the gate's environment: {' '.join(map(str, step))} "
-                               f"ended with {done.returncode}")
+    pip: list[str | Path] = [target / "bin/python", "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    _step([python, "-m", "venv", target], target)
+    # first torch alone: PyPI's own build brings `triton`, which must be gone before triton-ascend comes. The CPU
+    # build is not on PyPI; where the user's own indexes do not have it either, PyTorch's does
+    torch: list[str | Path] = [*pip, "install", _cpu_torch()]
+    if _run(torch):
+        _step([*torch, "--extra-index-url", "https://download.pytorch.org/whl/cpu"], target)
+    _step([*pip, "uninstall", "--yes", "triton"], target)
+    others = [f"{name}=={version}" for name, version in PINS.items() if name != "torch"]
+    _step([*pip, "install", *others, *_ALSO], target)
     made = installed()
     if not made or not made.sound:
         raise MigrateError(f"the environment in {target} is not sound: "
                            + "; ".join(made.problems if made else ["it has no Python"]))
     return made
+
+
+def _run(argv: list[str | Path]) -> int:
+    # what pip says goes to stderr: stdout is for results
+    return subprocess.run([os.fspath(part) for part in argv], stdout=sys.stderr, check=False).returncode
+
+
+def _step(argv: list[str | Path], target: Path) -> None:
+    if code := _run(argv):
+        shutil.rmtree(target, ignore_errors=True)
+        raise MigrateError(f"could not make the gate's environment: {' '.join(map(str, argv))} ended with {code}")
 
 
 def _cpu_torch() -> str:
