@@ -406,6 +406,9 @@ def _why_not(param: str, sites: list[Strides]) -> str:
             return f"`{arg.tensor}` is not proven contiguous (ASC003 makes it so)"
         if not -len(tensor.shape) <= arg.axis < len(tensor.shape):
             return f"`{arg.tensor}` has no axis {arg.axis}"
+        for other in site.borrowers.get(param, ()):
+            if not site.tensor(other).contiguous:
+                return f"`{other.tensor}` is addressed with it too, and is not proven contiguous"
         if not site.absent_otherwise(arg):
             return f"it is 0 where the kernel still reads `{arg.tensor}`: a broadcast"
         ranks.add((len(tensor.shape), arg.axis % len(tensor.shape)))
