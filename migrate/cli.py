@@ -2,10 +2,12 @@
 from __future__ import annotations
 
 import sys
+from enum import StrEnum
+from typing import Annotated
 
 import typer
 
-from migrate import __version__, cli_port
+from migrate import __version__, cli_gate, cli_port
 from migrate.errors import MigrateError
 from migrate.report.snapshots import download_bars, print_snapshots
 from upstream_snapshots import sync
@@ -16,7 +18,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-for verb in cli_port.VERBS:
+for verb in (*cli_port.VERBS, *cli_gate.VERBS):
     app.command()(verb)
 
 snapshot_app = typer.Typer(help="The upstream releases that ports are made from.", no_args_is_help=True)
@@ -52,6 +54,36 @@ def snapshot_add(spec: str = typer.Argument(metavar="NAME==VERSION")) -> None:
         snapshot, new = sync.add(spec, progress)
     print(f"{snapshot.spec}: {'pinned' if new else 'already pinned'}, {snapshot.licence}, "
           f"ports go to {snapshot.port_as}/")
+
+
+class VerifyFormat(StrEnum):
+    text = "text"
+    json = "json"
+
+
+class Device(StrEnum):
+    cpu = "cpu"
+    cuda = "cuda"
+    npu = "npu"
+
+
+@app.command()
+def verify(
+    targets: Annotated[list[str], typer.Argument(metavar="OPERATOR|FILE|all")],
+    device: Annotated[Device, typer.Option(help="Where kernels run; cpu: Triton's interpreter.")] = Device.cpu,
+    seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
+    format: Annotated[VerifyFormat, typer.Option(help="Form of the report.")] = VerifyFormat.text,
+    dtype: Annotated[list[str] | None, typer.Option(help="Only this dtype; repeatable.")] = None,
+    case: Annotated[list[str] | None, typer.Option(help="Only this case, by name; repeatable.")] = None,
+    time_limit: Annotated[float, typer.Option(min=1.0, help="Seconds for one case.")] = 60.0,
+) -> None:
+    """Run operators on a device and compare them with their float64 references.
+
+    Exit code 0: every case passed. 5: one failed. 2: the device is not there, and nothing was tried.
+    """
+    from migrate.verify.command import run
+
+    raise typer.Exit(run(targets, device.value, seed, format.value, dtype or (), case or (), time_limit))
 
 
 def main() -> None:

@@ -72,6 +72,20 @@ class PackageProject:
     def has(self, name: str) -> bool:
         return self.path(name) is not None
 
+    def named_elsewhere(self, name: str, module: str) -> bool:
+        word, own = name.encode(), self.path(module)
+        return any(path != own and word in text and f"def {name}(".encode() not in text
+                   for path, text in self._texts.items())
+
+    @functools.cached_property
+    def _texts(self) -> dict[str, bytes]:
+        """Every file of the package. A lone file has no package, and nothing beside it is read."""
+        if not self.upstream.package:
+            return {}
+        folder = self.upstream.root / self.upstream.package
+        return {p.relative_to(self.upstream.root).as_posix(): p.read_bytes() for p in sorted(folder.rglob("*.py"))
+                if p.is_file()}
+
     def _parse(self, path: str, module: str) -> Source:
         text = self.file(path).text
         shown = str(self.upstream.root / path)
@@ -91,6 +105,10 @@ class TextProject:
 
     def has(self, name: str) -> bool:
         return name in self.texts or any(other.startswith(name + ".") for other in self.texts)
+
+    def named_elsewhere(self, name: str, module: str) -> bool:
+        return any(other != module and name in text and f"def {name}(" not in text
+                   for other, text in self.texts.items())
 
     @functools.cache    # noqa: B019  it lives as long as one test
     def module(self, name: str) -> Source | None:

@@ -30,6 +30,9 @@ class Project(Protocol):
     def has(self, name: str) -> bool:
         """Whether the package has such a module; cheaper than `module`, which parses it."""
 
+    def named_elsewhere(self, name: str, module: str) -> bool:
+        """Whether a file other than that of `module` has the name without defining it: it may import and use it."""
+
 
 @dataclass
 class Ignore:

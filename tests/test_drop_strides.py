@@ -10,6 +10,7 @@ import textwrap
 import pytest
 
 from migrate import engine
+from migrate.project import TextProject
 from migrate.source import Source
 from rules.host.contiguous_inputs import ContiguousInputs
 from rules.memory.drop_strides import DropStrides
@@ -125,3 +126,12 @@ def test_an_ignore_comment_keeps_one_kernel_and_no_other() -> None:
     outcome = engine.apply(Source.parse(both), [ContiguousInputs, DropStrides])
     assert re.search(r"def kernel\([^)]*stride_x, stride_y", outcome.final.text)
     assert re.search(r"def other\(x, y, n, FLAG", outcome.final.text)
+
+
+def test_a_kernel_that_another_module_launches_keeps_its_strides() -> None:
+    text = HEAD.format(stride="x.stride(0)", host="pass", given="z=None", body=LOAD, flag="True")
+    user = "from pkg.one import kernel\n\n\ndef more(x, y):\n    kernel[(1,)](x, y, 3, 4, 5, True, BLOCK=64)\n"
+    project = TextProject({"pkg.one": text, "pkg.two": user})
+    outcome = engine.apply(Source.parse(text, module="pkg.one", project=project), [ContiguousInputs, DropStrides])
+    assert kept(outcome.final.text)
+    assert "another module" in outcome.open[0].message

@@ -128,7 +128,8 @@ def test_loops_join_until_nothing_changes() -> None:
     late = "a = f\nb = f\nc = f\nfor i in tl.static_range(4):\n    c = b\n    b = a\n    a = h\nout = {}"
     assert [last(setup + late.format(name)).dtype for name in "abc"] == ["", "", ""]
     source, found = analyse(setup + "a = f\nfor i in range(n):\n    use = a\n    a = h")
-    assert found.of(next(a.value for a in source.tree.all(cst.Assign) if a.targets[0].target.value == "use")).dtype == ""
+    use = next(a.value for a in source.tree.all(cst.Assign) if a.targets[0].target.value == "use")
+    assert found.of(use).dtype == ""
 
 
 def test_helpers_are_followed_across_modules() -> None:

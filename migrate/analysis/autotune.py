@@ -75,7 +75,8 @@ def tuning(source: Source, kernel: Kernel, facts: Mapping[str, Any]) -> Tuning |
     if "pre_hook" in args:
         hook = evaluate.value(source, args["pre_hook"])
         zeroed += evaluate.zeroed(hook) if hook is not None else []
-    kept, unclear = configs, ""
+    kept: Sequence[Config] = configs
+    unclear = ""
     if "prune_configs_by" in args:
         kept, unclear = _pruned(evaluate, source, args["prune_configs_by"], configs)
     return Tuning(source, kernel, found, configs, kept, tuple(zeroed), unclear)

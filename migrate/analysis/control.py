@@ -42,6 +42,8 @@ def bindings(body: cst.CSTNode) -> Iterator[tuple[str, cst.CSTNode, cst.BaseExpr
                 for i, element in enumerate(target.elements):
                     if isinstance(element.value, cst.Name):
                         yield element.value.value, node, pairs[i].value if pairs else None
+                    else:                       # a tuple inside a tuple
+                        yield from ((inner.value, node, None) for inner in find(element.value, cst.Name))
 
 
 class Constness:

@@ -137,7 +137,7 @@ def launches(source: Source) -> list[Launch]:
     """Every launch in the file of a kernel that can be found in the file or its package."""
     out = []
     for call in source.tree.all(cst.Call):
-        if is_launch(call):
+        if isinstance(call.func, cst.Subscript):
             kernel = _kernel(source, call.func.value)
             if kernel is not None:
                 out.append(Launch(source, call, kernel))

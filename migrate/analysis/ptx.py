@@ -32,19 +32,19 @@ class _Register:
     reads: int = field(default=0)
 
 
-def expression(asm: str, inputs: list[str]) -> str:
+def expression(asm: str, inputs: list[str], language: str = "tl") -> str:
     """The value of `$0` in terms of the inputs `$1`, `$2`... Raises Refused."""
     registers = {f"${i}": _Register(text) for i, text in enumerate(inputs, 1)}
     for line in COMMENT.sub(" ", asm).replace("{", ";").replace("}", ";").split(";"):
         line = line.strip()
         if line and not REGISTERS.fullmatch(line):
-            _step(line, registers)
+            _step(line, registers, language)
     if "$0" not in registers:
         raise Refused("nothing is written to `$0`")
     return registers["$0"].text
 
 
-def _step(line: str, registers: dict[str, _Register]) -> None:
+def _step(line: str, registers: dict[str, _Register], language: str) -> None:
     found = INSTRUCTION.fullmatch(line)
     if found is None:
         raise Refused(f"`{line}` is not understood")
@@ -58,7 +58,7 @@ def _step(line: str, registers: dict[str, _Register]) -> None:
         raise Refused(f"`{line}` has another number of operands than `{name}` takes")
     texts = [_operand(o, registers, bare=f"({{{i}}}" in form or form == "{0}" or f", {{{i}}}" in form)
              for i, o in enumerate(operands)]
-    registers[target] = _Register(form.format(*texts))
+    registers[target] = _Register(form.replace("tl.", language + ".").format(*texts))
 
 
 def _operand(text: str, registers: dict[str, _Register], *, bare: bool) -> str:

@@ -80,6 +80,8 @@ FACTORIES = frozenset({"empty", "zeros", "ones", "full", "rand", "randn"})
 PURE = frozenset({"triton.cdiv", "triton.next_power_of_2", "math.ceil", "math.floor", "min", "max", "abs", "int",
                   "math.log2", "math.sqrt", "len"})
 REDUCTIONS = frozenset({"sum", "mean", "amax", "amin", "prod"})
+RESHAPE_IN_PLACE = frozenset({"unsqueeze_", "squeeze_", "transpose_", "t_", "swapaxes_", "resize_", "resize_as_",
+                              "set_", "as_strided_"})
 REFRESH = KEEP_SHAPE | {"view", "reshape"}       # methods whose result is None exactly where the tensor was
 
 
@@ -152,6 +154,8 @@ class HostShapes:
             self._forget(node, env)
         elif isinstance(node, (cst.FunctionDef, cst.ClassDef)):
             env[node.name.value] = Unknown(self._label(node.name.value))
+        else:                                   # a statement of a kind that is not followed
+            self._forget(node, env)
         return True
 
     def _small(self, node: cst.BaseSmallStatement, env: Env) -> bool:
@@ -165,6 +169,10 @@ class HostShapes:
                 self._assign(node.target, None, env)
         elif isinstance(node, cst.Assert):
             self._learn(node.test, True, env)
+        elif isinstance(node, cst.Expr) and isinstance(node.value, cst.Call):
+            func = node.value.func
+            if isinstance(func, cst.Attribute) and func.attr.value in RESHAPE_IN_PLACE:
+                self._assign(func.value, None, env)
         return not isinstance(node, (cst.Return, cst.Raise, cst.Continue, cst.Break))
 
     def _if(self, node: cst.If, env: Env) -> bool:
@@ -385,8 +393,9 @@ class HostShapes:
         """What an expression is; None for "nothing is known". `label` names a new symbol."""
         if isinstance(node, cst.Name):
             return NONE if node.value == "None" else env.get(node.value)
-        if isinstance(node, cst.Integer):
-            return Dim.number(node.evaluated_value)
+        number = _int(node)
+        if number is not None:
+            return Dim.number(number)
         if isinstance(node, (cst.Tuple, cst.List)):
             return self._several(node, env)
         if isinstance(node, cst.IfExp):
@@ -537,6 +546,8 @@ class HostShapes:
             shape = self._shape(sizes[0].value, env)
             if shape is not None:
                 return Tensor(shape, rank=len(shape), contiguous=True, external=False)
+            if not isinstance(self.value(sizes[0].value, env, ""), Dim):
+                return Tensor(contiguous=True, external=False)      # one size, or all of them: not known
         got = self._several(cst.Tuple([cst.StarredElement(a.value) if a.star else cst.Element(a.value)
                                        for a in sizes]), env)
         if not isinstance(got, Several):
@@ -580,11 +591,9 @@ class HostShapes:
         sizes = self._sized(node, env, one=False).shape
         if sizes is None:
             return blank
-        minus = Dim.number(-1)
         dims = list(sizes)
-        if minus in dims or any(_is_minus_one(a.value) for a in node.args):
-            at = dims.index(minus) if minus in dims else next(
-                i for i, a in enumerate(node.args) if _is_minus_one(a.value))
+        if Dim.number(-1) in dims:
+            at = dims.index(Dim.number(-1))
             rest = product(d for i, d in enumerate(dims) if i != at)
             whole = product(tensor.shape).without(rest) if tensor.shape is not None else None
             dims[at] = whole if whole is not None else Dim.symbol(self._label("view"))
@@ -695,7 +704,10 @@ def _as_tensor(value: Value | None) -> Tensor:
 def _as_dim(value: Value | None) -> Dim | None:
     if isinstance(value, Dim):
         return value
-    return Dim.symbol(value.label) if isinstance(value, (Unknown, Choice)) else None
+    if isinstance(value, Choice):
+        both = _as_dim(value.then) is not None and _as_dim(value.orelse) is not None
+        return Dim.symbol(value.label) if both else None
+    return Dim.symbol(value.label) if isinstance(value, Unknown) else None
 
 
 def _external(value: Value) -> bool:
@@ -739,10 +751,6 @@ def _int(node: cst.BaseExpression) -> int | None:
         inner = _int(node.expression)
         return -inner if inner is not None else None
     return None
-
-
-def _is_minus_one(node: cst.BaseExpression) -> bool:
-    return _int(node) == -1
 
 
 def _shape_owner(node: cst.BaseExpression) -> str | None:

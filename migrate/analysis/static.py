@@ -111,7 +111,7 @@ BUILTINS: dict[str, Any] = {
     "True": True, "False": False, "None": None, "len": len, "min": min, "max": max, "sum": sum, "list": list,
     "tuple": tuple, "set": set, "dict": dict, "sorted": sorted, "zip": zip, "enumerate": enumerate, "range": range,
     "any": any, "all": all, "bool": bool, "int": int, "str": str, "abs": abs, "reversed": reversed}
-GENERATOR = (range, zip, enumerate, reversed, type({}.items()), type({}.keys()), type({}.values()))
+GENERATOR: tuple[type, ...] = (range, zip, enumerate, reversed, type({}.items()), type({}.keys()), type({}.values()))
 
 
 class Evaluator:
@@ -281,7 +281,7 @@ class Evaluator:
             qualified = source.qualified(node)
             if qualified in self.facts:
                 return self.facts[qualified]
-            if root.value in source.imports:
+            if root.value in source.imports and not self._is_part(qualified):
                 return self._imported(source, qualified)
         owner = self._value(source, node.value, env)
         name = node.attr.value
@@ -298,6 +298,14 @@ class Evaluator:
             return _Method(owner, name)
         raise NotStatic(f"attribute {name} is not known")
 
+    def _is_part(self, qualified: str) -> bool:
+        """Whether it is an attribute of something that the facts know."""
+        while "." in qualified:
+            qualified = qualified.rpartition(".")[0]
+            if qualified in self.facts:
+                return True
+        return False
+
     def _Subscript(self, source: Source, node: cst.Subscript, env: dict[str, Any]) -> Any:
         owner = self._value(source, node.value, env)
         if len(node.slice) != 1:
@@ -306,7 +314,9 @@ class Evaluator:
         if isinstance(at, cst.Index):
             key: Any = self._value(source, at.value, env)
         else:
-            key = slice(*(None if b is None else self._value(source, b, env) for b in (at.lower, at.upper, at.step)))
+            ends = cst.ensure_type(at, cst.Slice)
+            bounds = (ends.lower, ends.upper, ends.step)
+            key = slice(*(None if b is None else self._value(source, b, env) for b in bounds))
         if owner is UNKNOWN or key is UNKNOWN:
             return UNKNOWN
         return owner[key]
@@ -579,10 +589,11 @@ def _known(value: Any) -> Any:
     return value
 
 
-def _iterable(value: Any) -> Any:
+def _iterable(value: Any) -> list[Any]:
     if value is UNKNOWN or not isinstance(value, (list, tuple, set, dict, str, *GENERATOR)):
         raise NotStatic("a loop over something that is not known")
-    return list(value)
+    items: Any = value
+    return list(items)
 
 
 def _bind(target: cst.BaseExpression, value: Any, env: dict[str, Any]) -> None:

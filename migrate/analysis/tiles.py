@@ -140,6 +140,14 @@ def called(source: Source, func: cst.BaseExpression) -> str:
     return full
 
 
+def calls(source: Source, call: cst.Call, function: str) -> bool:
+    """Whether a call is one of `triton.language.<function>`; quick for all the calls that are not."""
+    func = call.func
+    if isinstance(func, cst.Attribute) and func.attr.value != function:
+        return False
+    return called(source, func) == LANGUAGE + function
+
+
 def _parameter(name: str, constexpr: bool, shape: Shape | None) -> Value:
     if constexpr:
         return Value((), kind=NUMBER, text=name)
@@ -250,8 +258,8 @@ class _Run:
     # Statements. Each returns whether the code after it is out of reach.
 
     def block(self, body: cst.BaseSuite) -> bool:
-        step = self.small if type(body) is cst.SimpleStatementSuite else self.statement
-        return any(step(statement) for statement in body.body)          # type: ignore[operator]
+        step: Any = self.small if type(body) is cst.SimpleStatementSuite else self.statement
+        return any(step(statement) for statement in body.body)
 
     def statement(self, node: cst.CSTNode) -> bool:
         kind = type(node)
@@ -441,7 +449,7 @@ class _Run:
                 if part.lower or part.upper or not left:
                     return replace(base, shape=None)
                 shape.append(left.pop(0))
-            elif self.value(part.value).kind == NONE:
+            elif isinstance(part, cst.Index) and self.value(part.value).kind == NONE:
                 shape.append("1")
             else:
                 return replace(base, shape=None)
@@ -828,7 +836,7 @@ def _constexpr(args: _Args) -> Value:
     return args.first()
 
 
-# Triton takes nothing but float32 (and float64, which an NPU has not) here
+# float32 in, float32 out: a GPU takes nothing else (but float64), and rule ASC301 sees to it on an NPU
 _MATH = frozenset({"exp", "exp2", "log", "log2", "sin", "cos", "sqrt", "sqrt_rn", "rsqrt", "erf", "floor", "ceil",
                    "sigmoid", "softmax", "rand", "randn"})
 _TENSOR = frozenset({"cat", "histogram", "randint", "dot_scaled"})

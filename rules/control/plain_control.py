@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+from typing import cast
 
 import libcst as cst
 
@@ -41,7 +42,8 @@ class PlainControl(Rule):
     * pointers to different tensors, chosen on the device: load both and select the value;
     * such a product that also loads its operands under the condition: its loads would need a mask. A product under a
       run-time condition that no later loop carries on compiles, inside a loop as well, and stays: taking it out would
-      compute it every time.
+      compute it every time. So does one under `CONSTANT or run_time`, which the compiler folds where the constant
+      holds.
 
     `if CONSTEXPR and run_time: ... else: ...` stays: nesting it would double the else. ASC502 looks at its pointers.
     """
@@ -375,13 +377,20 @@ class PlainControl(Rule):
         return next((local for local, name in self.source.imports.items() if name == "triton.language"), "tl")
 
     @functools.cached_property
-    def _facts(self) -> dict[str, tuple[Constness, PointerChoice]]:
+    def _facts(self) -> dict[tuple[str, type], Constness | PointerChoice]:
         return {}
 
-    def _about(self, kernel: Kernel) -> tuple[Constness, PointerChoice]:
-        if kernel.name not in self._facts:
-            self._facts[kernel.name] = Constness(kernel), PointerChoice(self.source, kernel, self._tl)
-        return self._facts[kernel.name]
+    def _constness(self, kernel: Kernel) -> Constness:
+        key = (kernel.name, Constness)
+        if key not in self._facts:
+            self._facts[key] = Constness(kernel)
+        return cast(Constness, self._facts[key])
+
+    def _choice(self, kernel: Kernel) -> PointerChoice:
+        key = (kernel.name, PointerChoice)
+        if key not in self._facts:
+            self._facts[key] = PointerChoice(self.source, kernel, self._tl)
+        return cast(PointerChoice, self._facts[key])
 
     # Chains
 
@@ -413,9 +422,9 @@ class PlainControl(Rule):
             self.replace(node, nested, "a constant gets an `if` of its own: mixed into a run-time condition it does "
                                        "not keep the branch from being compiled")
             return
-        constness, choice = self._about(kernel)
-        if constness.folds(node.test):
+        if self._constness(kernel).folds(node.test):
             return
+        choice = self._choice(kernel)
         lines = choice.of_if(node) if isinstance(self.source.tree.parent(node), cst.IndentedBlock) else None
         if lines is not None:
             self.replace(node, cst.FlattenSentinel(lines),
@@ -432,7 +441,7 @@ class PlainControl(Rule):
         if kernel is None or node.orelse is not None:
             return None
         tests = operands(node.test, cst.And)
-        constness = self._about(kernel)[0]
+        constness = self._constness(kernel)
         outer = [t for t in tests if constness.folds(t)]
         inner = [t for t in tests if not constness.folds(t)]
         if not outer or not inner or any("atomic" in code(t) for t in inner):
@@ -445,9 +454,12 @@ class PlainControl(Rule):
         if any(isinstance(a, (cst.For, cst.While)) for a in self.source.tree.ancestors(node)):
             return
         last = self.source.tree.span(node)[2]
+        own = self._products(node.body)
+        if not own or any(self._constness(kernel).folds(t) for t in operands(node.test, cst.Or)):
+            return
         carried = {name for loop in find(kernel.node.body, cst.For, cst.While)
                    if self.source.tree.span(loop)[0] > last for name in self._products(loop.body)}
-        names = self._products(node.body) & carried
+        names = own & carried
         if not names:
             return
         selected = self._selected(node, min(names))
@@ -455,8 +467,8 @@ class PlainControl(Rule):
             self.replace(node, selected, "a product under a run-time condition, carried on by a loop, crashes the "
                                          "compiler: its result is selected instead")
         else:
-            self.report(node, f"`{min(names)}` is a product under a run-time condition that a later loop carries on, and "
-                              "crashes the compiler: take it out, mask its loads, select its result with `tl.where`")
+            self.report(node, f"`{min(names)}` is a product under a run-time condition that a later loop carries on; "
+                              "this crashes the compiler: take it out, mask its loads, and select with `tl.where`")
 
     def _products(self, block: cst.CSTNode) -> set[str]:
         """Names that get a product in a block."""
@@ -484,8 +496,10 @@ class PlainControl(Rule):
         kernel = kernel_of(self.source, node)
         if kernel is None:
             return
-        constness, choice = self._about(kernel)
-        if constness.folds(node.test) or not (choice.is_pointer(node.body) or choice.is_pointer(node.orelse)):
+        if self._constness(kernel).folds(node.test):
+            return
+        choice = self._choice(kernel)
+        if not choice.is_pointer(node.body) and not choice.is_pointer(node.orelse):
             return
         new = choice.offset(node.test, node.body, node.orelse)
         if new is None:
@@ -505,7 +519,7 @@ class PlainControl(Rule):
                 or node in self.edits or any(a.keyword or a.star for a in call.args)
                 or self.source.qualified(call.func) not in ("range", "triton.language.range")):
             return
-        constness = self._about(kernel)[0]
+        constness = self._constness(kernel)
         if all(constness.folds(a.value) for a in call.args) and self._needs_constant(node, node.target.value):
             self.replace(call.func, expression(f"{self._tl}.static_range"),
                          f"`{node.target.value}` has to be a constant in this loop", at=node.iter)
@@ -559,6 +573,8 @@ class PlainControl(Rule):
 
 def _all_of(tests: list[cst.BaseExpression]) -> cst.BaseExpression:
     """`a and b and c`, two at a time. A test that runs over several lines keeps brackets of its own."""
+    if len(tests) == 1 and len(tests[0].lpar) == 1 and "\n" not in code(tests[0]):
+        return tests[0].with_changes(lpar=[], rpar=[])
     for i, test in enumerate(tests):
         if not test.lpar and ("\n" in code(test) or (len(tests) > 1 and isinstance(test, (
                 cst.BooleanOperation, cst.IfExp)))):

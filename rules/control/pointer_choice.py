@@ -22,6 +22,7 @@ class PointerChoice:
     def __init__(self, source: Source, kernel: Kernel, tl: str) -> None:
         self.source, self.kernel, self.tl = source, kernel, tl
         self.pointers = Pointers(kernel)
+        self.bindings = list(bindings(kernel.node.body))
         self.tensors = self.pointers.loaded | self.pointers.stored | frozenset().union(*(
             self.pointers.bases(c.args[0].value) for c in find(kernel.node.body, cst.Call)
             if c.args and source.qualified(c.func).endswith(".make_block_ptr")))
@@ -78,7 +79,8 @@ class PointerChoice:
     def merged(self, node: cst.If) -> Iterator[str]:
         """Pointers that an `if` rebinds and that are read after it, whichever way it went."""
         seen = set()
-        for name, _, value in bindings(node):
+        blocks = [node.body, *([node.orelse] if node.orelse is not None else [])]
+        for name, _, value in (b for block in blocks if not _returns(block) for b in bindings(block)):
             rebound = value is None and name in self.tensors        # p += 64
             if name not in seen and (rebound or (value is not None and self.is_pointer(value))):
                 seen.add(name)
@@ -89,7 +91,7 @@ class PointerChoice:
         if name in self.kernel.params:
             return True
         inside = set(find(node, cst.Assign, cst.AnnAssign, cst.AugAssign, cst.For))
-        elsewhere = [where for n, where, _ in bindings(self.kernel.node.body) if n == name and where not in inside]
+        elsewhere = [where for n, where, _ in self.bindings if n == name and where not in inside]
         first = self.source.tree.span(node)[0]
         both = isinstance(node.orelse, cst.Else) and all(
             any(n == name for n, _, _ in bindings(b)) for b in (node.body, node.orelse.body))
@@ -114,6 +116,13 @@ class PointerChoice:
             elif isinstance(up, cst.FunctionDef):
                 return False
         return False
+
+
+def _returns(block: cst.CSTNode) -> bool:
+    """Whether nothing after the block sees what it bound."""
+    block = block.body if isinstance(block, cst.Else) else block
+    last = block.body[-1] if isinstance(block, cst.IndentedBlock) else None
+    return isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Return)
 
 
 def _reads_first(statement: cst.CSTNode, name: str) -> bool | None:

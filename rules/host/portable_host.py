@@ -36,11 +36,13 @@ class PortableHost(Rule):
 
     The device of an input tensor is used where one is in scope, otherwise `runtime.default_device()`: the first of
     NPU, GPU, CPU that is there. `multi_processor_count` becomes the number of cube cores where the function launches
-    a kernel with a product, else of vector cores. An allocator serves descriptors, which ASC-rules turn into block
-    pointers, and scratch space, which triton-ascend allocates itself; it goes.
+    a kernel with a product, else of vector cores. An allocator serves descriptors, which become block pointers, and
+    scratch space, which triton-ascend allocates itself; it goes.
 
     ## What it leaves alone
-    * decisions taken by `x.is_cuda` or by a compute capability, other than guards that raise. Reported.
+    * decisions taken by `x.is_cuda`, `torch.cuda.is_available()` or a compute capability, other than guards that
+      raise. Reported.
+    * code that only runs once such a decision, or FLA's `IS_NVIDIA`, has said that this is a GPU.
     * `torch.cuda` functions without a counterpart for other devices (graphs, memory statistics). Reported.
     * `device="cuda"` as the default of a parameter, where callers may rely on it. Reported.
     * strings that are not devices (`backend == "cuda"`), docstrings and comments.
@@ -54,8 +56,6 @@ class PortableHost(Rule):
     references = (
         Ref("https://docs.pytorch.org/docs/stable/generated/torch.get_device_module.html",
             "torch.get_device_module(device) is torch.cuda, torch.npu or torch.cpu", "doc"),
-        Ref("https://docs.pytorch.org/docs/stable/accelerator.html",
-            "torch.accelerator.is_available() asks for whichever accelerator there is", "doc"),
         Ref("https://github.com/triton-lang/triton-ascend/blob/b9fe1fa1924a/third_party/ascend/backend/driver.py",
             "get_device_properties gives num_aicore and num_vectorcore; the launcher allocates its own workspace",
             "source"),
@@ -259,7 +259,7 @@ class PortableHost(Rule):
                         torch.cuda.empty_cache()
                         stream = torch.cuda.current_stream(x.device)
                         torch.cuda.manual_seed_all(0)
-                        return x if torch.cuda.is_available() else -x
+                        return x
                 """,
             after="""
                 import torch
@@ -272,7 +272,39 @@ class PortableHost(Rule):
                     def forward(ctx, x):
                         stream = torch.get_device_module(x.device).current_stream(x.device)
                         torch.manual_seed(0)
-                        return x if torch.accelerator.is_available() else -x
+                        return x
+                """),
+        Example("code for a GPU alone stays, choices of a device do not",
+            before="""
+                import torch
+
+
+                def name(x):
+                    if torch.cuda.is_available():
+                        return torch.cuda.get_device_name(0)
+                    return "cpu"
+
+
+                def bench():
+                    if not torch.cuda.is_available():
+                        raise RuntimeError("no GPU")
+                    device = "cuda" if torch.cuda.is_available() else "cpu"
+                    return torch.randn(4, device=device)
+                """,
+            after="""
+                import torch
+                from ported_kernels import runtime
+
+
+                def name(x):
+                    if torch.cuda.is_available():
+                        return torch.cuda.get_device_name(0)
+                    return "cpu"
+
+
+                def bench():
+                    device = runtime.default_device()
+                    return torch.randn(4, device=device)
                 """),
         Example("reports decisions, and what has no counterpart",
             before="""
@@ -312,15 +344,17 @@ class PortableHost(Rule):
         self._guards()
         for node in self.source.tree.all(cst.Assert, cst.If):
             self._check(node)
+        for choice in self.source.tree.all(cst.IfExp):
+            self._choice(choice)
         for call in self.source.tree.all(cst.Call):
-            if call not in self.covered:
+            if call not in self.covered and not self._only_cuda(call):
                 self._call(call)
         for text in self.source.tree.all(cst.SimpleString, cst.FormattedString):
             if text not in self.covered:
                 self._device_text(text)
-        for attribute in self.source.tree.all(cst.Attribute):
-            if attribute not in self.covered:
-                self._attribute(attribute)
+        for attribute in self.source.tree.all(cst.Attribute, cst.Comparison):
+            if attribute not in self.covered and not self._only_cuda(attribute):
+                self._left(attribute)
         for node in self.source.tree.all(cst.Decorator):
             self._decorator(node)
         self._defaults()
@@ -376,13 +410,11 @@ class PortableHost(Rule):
             around = self.source.tree.parent(block) if block is not None else None
             if not isinstance(block, cst.IndentedBlock) or len(block.body) != 1:
                 return statement
-            if isinstance(around, cst.Try) and around.finalbody is None and around.orelse is None:
-                statement = around
-            elif isinstance(around, cst.If) and around.orelse is None and not isinstance(
-                    self.source.tree.parent(around), cst.If):
-                statement = around
-            else:
+            elif_ = around is not None and isinstance(self.source.tree.parent(around), cst.If)
+            if not isinstance(around, (cst.Try, cst.If)) or around.orelse is not None or elif_ or (
+                    isinstance(around, cst.Try) and around.finalbody is not None):
                 return statement
+            statement = around
 
     # with torch.cuda.device(...)
 
@@ -416,7 +448,8 @@ class PortableHost(Rule):
     # Checks
 
     def _check(self, node: cst.Assert | cst.If) -> None:
-        if node in self.covered or "cuda" not in code(node.test):
+        if node in self.covered or not any(_is_cuda(n) or _type_is_cuda(n) is not None or self._is_available(n)
+                                           for n in find(node.test, cst.Attribute, cst.Comparison, cst.Call)):
             return
         if isinstance(node, cst.Assert):
             left = self._under_cuda(node.test)
@@ -424,18 +457,31 @@ class PortableHost(Rule):
                 return
             if left is True:
                 line = cst.ensure_type(self.source.tree.statement(node), cst.SimpleStatementLine)
-                target: cst.CSTNode = line if len(line.body) == 1 else node
-                new: Edit = edit.removed(line) if target is line else cst.RemoveFromParent()
-                self._done({target: new}, "the tensors may be on any device", node)
+                alone = len(line.body) == 1
+                self._done(self._without(line) if alone else {node: cst.RemoveFromParent()},
+                           "the tensors may be on any device", node)
             elif isinstance(left, cst.BaseExpression):
                 self._done({node: node.with_changes(test=left, msg=_reworded(node.msg))},
                            "the tensors may be on any device", node)
         elif self._raises(node):
             left = self._under_cuda(node.test)
             if left is False:
-                self._done({node: edit.removed(node)}, "the tensors may be on any device", node)
+                self._done(self._without(node), "the tensors may be on any device", node)
             elif isinstance(left, cst.BaseExpression) and left is not node.test:
                 self._done({node.test: left}, "the tensors may be on any device", node.test)
+
+    def _without(self, statement: cst.CSTNode) -> dict[cst.CSTNode, Edit]:
+        """The edit that removes a statement. One that opened a block leaves no blank line behind."""
+        edits: dict[cst.CSTNode, Edit] = {statement: edit.removed(statement)}
+        block = self.source.tree.parent(statement)
+        if isinstance(block, cst.IndentedBlock) and len(block.body) > 1 and block.body[0] is statement:
+            after = block.body[1]
+            lines = list(getattr(after, "leading_lines", ()))
+            if lines and not lines[0].comment and after not in self.edits:
+                while lines and not lines[0].comment:
+                    lines.pop(0)
+                edits[after] = after.with_changes(leading_lines=lines)
+        return edits
 
     def _raises(self, node: cst.If) -> bool:
         """Whether it does nothing but raise: a guard, not a choice between two ways."""
@@ -454,7 +500,9 @@ class PortableHost(Rule):
             return True
         if _type_is_cuda(node) is False:
             return False
-        if isinstance(node, cst.Name) and self.source.qualified(node).endswith(".IS_NVIDIA"):
+        if self._is_available(node):
+            return True
+        if isinstance(node, cst.Name) and node.value == "IS_NVIDIA":
             return True
         if isinstance(node, cst.Call) and code(node.func) == "all" and len(node.args) == 1:
             inner = node.args[0].value
@@ -476,6 +524,48 @@ class PortableHost(Rule):
                 return node.with_changes(left=left, right=right)
         return node
 
+    def _only_cuda(self, node: cst.CSTNode) -> bool:
+        """Whether a place is reached only after a test for a GPU."""
+        below = node
+        for up in self.source.tree.ancestors(node):
+            if isinstance(up, (cst.If, cst.IfExp)) and up.body is below and self._asks(up.test):
+                return True
+            if isinstance(up, cst.BooleanOperation) and isinstance(up.operator, cst.And) and (
+                    up.right is below and self._asks(up.left)):
+                return True
+            if isinstance(up, (cst.FunctionDef, cst.ClassDef)):
+                return False
+            below = up
+        return False
+
+    def _asks(self, test: cst.BaseExpression) -> bool:
+        """Whether a condition holds only on a GPU."""
+        if isinstance(test, cst.BooleanOperation):
+            left, right = self._asks(test.left), self._asks(test.right)
+            return (left or right) if isinstance(test.operator, cst.And) else (left and right)
+        if isinstance(test, cst.Name):
+            return test.value.startswith("IS_NVIDIA")
+        return self._is_available(test) or _is_cuda(test) or _type_is_cuda(test) is True
+
+    def _is_available(self, node: cst.CSTNode) -> bool:
+        return isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and (
+            self.source.qualified(node.func) == "torch.cuda.is_available")
+
+    def _leads_to_cuda(self, call: cst.Call) -> bool:
+        """Whether what a test decides is code for CUDA: then "no" is the right answer elsewhere."""
+        below: cst.CSTNode = call
+        for up in self.source.tree.ancestors(call):
+            if isinstance(up, (cst.If, cst.IfExp)):
+                return up.test is below and self._asks(up.test) and "torch.cuda" in code(up.body)
+            below = up
+        return False
+
+    def _choice(self, node: cst.IfExp) -> None:
+        """`"cuda" if torch.cuda.is_available() else "cpu"`"""
+        if self._is_available(node.test) and _is_text(node.body):
+            self.covered.update(find_all(node))
+            self._default(node, node)
+
     # Calls
 
     def _call(self, call: cst.Call) -> None:
@@ -486,8 +576,10 @@ class PortableHost(Rule):
         elif name == "torch.cuda.get_device_capability":
             self._capability(call)
         elif name == "torch.cuda.is_available":
-            self._done({call.func: edit.expression("torch.accelerator.is_available")},
-                       "any accelerator, not only CUDA", call)
+            self.covered.update(find_all(call))
+            if not self._leads_to_cuda(call):
+                self._tell(call, "a decision by `torch.cuda.is_available()`: false on an NPU, so say which way is "
+                                 "meant there")
         elif name in SEEDS:
             self._done({call.func: edit.expression("torch.manual_seed")}, "seeds every device", call)
         elif name == "torch.cuda.empty_cache" and isinstance(self.source.tree.parent(call), cst.Expr):
@@ -582,7 +674,11 @@ class PortableHost(Rule):
             elif keyword == "device" or (call is not None and not keyword and tail_of(call) == "to"):
                 self._place(node, "")
         elif isinstance(up, cst.Assign) and up.value is node:
-            if any("device" in code(t.target).lower() for t in up.targets):
+            names = [code(t.target) for t in up.targets]
+            tests = [code(a.test) for a in self.source.tree.ancestors(node) if isinstance(a, cst.If)]
+            if any(n in t for n in names for t in tests):       # `if device == "cpu": device = "cuda"`
+                return
+            if any("device" in n.lower() for n in names):
                 self._place(node, ".type")
         elif isinstance(up, cst.DictElement) and up.value is node and "device" in code(up.key).lower():
             self._place(node, ".type" if "type" in code(up.key) else "")
@@ -658,11 +754,16 @@ class PortableHost(Rule):
 
     # What is left
 
-    def _attribute(self, node: cst.Attribute) -> None:
+    def _left(self, node: cst.Attribute | cst.Comparison) -> None:
+        """Report what asks for CUDA and was not dealt with."""
+        if isinstance(node, cst.Comparison):
+            if _type_is_cuda(node) is not None and "npu" not in code(node):
+                self._tell(node, "a decision by the type of a device: say which way is meant on an NPU")
+            return
         if node.attr.value == "is_cuda":
             self._tell(node, "a decision by `is_cuda`: false on an NPU, so say which way is meant there")
             return
-        name = self.source.qualified(node)
+        name = self.source.qualified(node) if _is_dotted(node) else ""
         up = self.source.tree.parent(node)
         if not name.startswith("torch.cuda.") or isinstance(up, cst.Attribute) or name in CUSTOM or name in GUARDS:
             return
@@ -731,11 +832,15 @@ def _is_text(node: cst.BaseExpression) -> bool:
     return False
 
 
-def _is_cuda(node: cst.BaseExpression) -> bool:
+def _is_dotted(node: cst.BaseExpression) -> bool:
+    return isinstance(node, cst.Name) or (isinstance(node, cst.Attribute) and _is_dotted(node.value))
+
+
+def _is_cuda(node: cst.CSTNode) -> bool:
     return isinstance(node, cst.Attribute) and node.attr.value == "is_cuda"
 
 
-def _type_is_cuda(node: cst.BaseExpression) -> bool | None:
+def _type_is_cuda(node: cst.CSTNode) -> bool | None:
     """True for `x.device.type == "cuda"` and `in ("cuda", ...)`, False for the negated forms, None for the rest."""
     if not isinstance(node, cst.Comparison) or len(node.comparisons) != 1:
         return None

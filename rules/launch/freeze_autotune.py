@@ -19,19 +19,13 @@ from migrate.source import Source
 from migrate.tree import Edit, find
 from rules.ascend import FACTS
 from rules.launch.gpu_launch_hint import HINTS
+from rules.launch.leftovers import leftovers
 from rules.launch.tile_policy import choose
+from rules.launch.zeroing import CannotZero, above, resetting, zeroing
 
 TUNER = frozenset({"best_config", "configs", "cache", "keys", "bench_time", "configs_timings", "prune_configs",
                    "early_config_prune", "perf_model", "reset_to_zero", "restore_value", "nargs"})
-EMPTY = frozenset({"torch.empty", "torch.empty_like", "torch.empty_strided"})
-ZEROS = frozenset({"torch.zeros", "torch.zeros_like"})
-FILLED = frozenset({"torch.ones", "torch.full", "torch.ones_like", "torch.full_like", "torch.rand", "torch.randn"})
-NEW = {"new_empty": "empty", "new_zeros": "zeros", "new_ones": "other", "new_full": "other"}
 LINE = 110
-
-
-class CannotZero(Exception):
-    """The host tensor behind a zeroed parameter cannot be named; the text says why."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +68,8 @@ class FreezeAutotune(Rule):
     * a kernel with a hook that is launched in another module, or whose launch cannot be matched: it keeps
       `@triton.autotune` with the one chosen configuration, hook included. Reported. So does a kernel whose tuner is
       read in another way (`kernel.cache`).
-    * `reset_to_zero` of a tensor that comes from elsewhere: zeroing it at every launch could destroy a sum. Reported.
+    * `reset_to_zero` of a tensor that comes from elsewhere: zeroing it at every launch could destroy a sum. The
+      message of the edit says so, as it does where a pruning function could not be followed.
     * functions that are not under `triton.jit`. Reported.
     """
 
@@ -400,7 +395,8 @@ class FreezeAutotune(Rule):
     )
 
     def finish(self) -> None:
-        self.gone: list[cst.CSTNode] = []       # replaced code whose names may be used nowhere else now
+        self.gone: list[cst.CSTNode] = []       # replaced code, whose names may be used nowhere else now
+        self.stay: set[str] = set()             # names in what took its place
         for kernel in self.source.kernels.values():
             found = decorator(self.source, kernel)
             if found is None:
@@ -413,7 +409,7 @@ class FreezeAutotune(Rule):
             self._freeze(plan)
         self._imported()
         self._others()
-        self._unused()
+        leftovers(self.source, self.gone, self.stay, self.replace)
 
     # One kernel
 
@@ -434,7 +430,7 @@ class FreezeAutotune(Rule):
             else:
                 try:
                     for launch in launches:
-                        self._zeroing(source, launch, hook)
+                        zeroing(launch, hook)
                 except CannotZero as why:
                     stays = f"its hook zeroes arguments, and {why}"
         return Plan(found, chosen, hook, stays)
@@ -458,9 +454,9 @@ class FreezeAutotune(Rule):
         uncertain: list[str] = []
         zeroed = []
         for launch in (x for x in self.source.launches if x.kernel.node is kernel.node):
-            lines = self._zeroing(self.source, launch, plan.hook)
+            lines = zeroing(launch, plan.hook)
             if plan.tuning.zeroed_when_tuning:
-                more, odd = self._reset(launch, plan.tuning.zeroed_when_tuning)
+                more, odd = resetting(launch, plan.tuning.zeroed_when_tuning)
                 lines += [x for x in more if x not in lines]
                 uncertain += odd
             zeroed += lines
@@ -472,11 +468,10 @@ class FreezeAutotune(Rule):
         if zeroed:
             message += "; the host zeroes what its hook zeroed"
         if plan.tuning.unclear:
-            self.report(found, f"pruning of `{kernel.name}` was not followed ({plan.tuning.unclear}): check that it "
-                               f"would keep {shown}")
-        for name in dict.fromkeys(uncertain):
-            self.report(found, f"`{kernel.name}` reset `{name}` to zero while tuning: make sure that it holds zeros "
-                               "where that is meant")
+            message += f". Check that pruning would keep it: it was not followed ({plan.tuning.unclear})"
+        if uncertain:
+            names = ", ".join(f"`{name}`" for name in dict.fromkeys(uncertain))
+            message += f". Check that {names} holds zeros where that is meant: it was reset to zero while tuning"
         if self.together(edits, message, at=found):
             self.gone += [found, *reads]
 
@@ -530,7 +525,7 @@ class FreezeAutotune(Rule):
         if self.replace(found.decorator, cst.parse_expression(new),
                         f"autotune over {len(plan.tuning.configs)} configurations reduced to one"):
             self.gone.append(found)
-            self.stay = getattr(self, "stay", set()) | {n.value for n in find(cst.parse_expression(new), cst.Name)}
+            self.stay |= {n.value for n in find(cst.parse_expression(new), cst.Name)}
 
     # Other uses of a kernel's name
 
@@ -627,7 +622,7 @@ class FreezeAutotune(Rule):
                 continue
             edits: dict[cst.CSTNode, Edit] = {}
             try:
-                if self._insert(launch, self._zeroing(self.source, launch, plan.hook), edits) and edits:
+                if self._insert(launch, zeroing(launch, plan.hook), edits) and edits:
                     self.together(edits, f"zeroes what the hook of `{name}` zeroed", at=launch.call)
             except CannotZero as why:
                 self.report(launch.call, f"the hook of `{name}` zeroed arguments, and {why}")
@@ -648,225 +643,27 @@ class FreezeAutotune(Rule):
                 if isinstance(up, cst.Decorator) or (isinstance(up, cst.Call) and up.func is call):
                     self.report(call, "autotune of something that is not a `triton.jit` function here stays")
 
-    # Zeroing on the host
-
-    def _zeroing(self, source: Source, launch: Launch, names: tuple[str, ...]) -> list[str]:
-        """The statements that zero what these parameters get at a launch. Raises CannotZero."""
-        lines: list[str] = []
-        for name in names:
-            bound = launch.args.get(name)
-            if bound is None:
-                param = launch.kernel.params.get(name)
-                if launch.matched and param is not None and param.default is not None and _is_none(param.default):
-                    continue
-                raise CannotZero(f"a launch does not show what `{name}` gets")
-            if bound.when is not None:
-                raise CannotZero(f"`{name}` comes out of a conditional tuple at a launch")
-            line = self._zero(source, launch, bound.value)
-            if line and line not in lines:
-                lines.append(line)
-        if lines and not _has_room(source, launch):
-            raise CannotZero("a launch is inside another statement")
-        return lines
-
-    def _zero(self, source: Source, launch: Launch, value: cst.BaseExpression) -> str:
-        if _is_none(value):
-            return ""
-        if isinstance(value, cst.IfExp):
-            if _is_none(value.orelse) and _is_place(value.body):
-                return f"if {code(value.test)}:\n    {code(value.body)}.zero_()"
-            if _is_none(value.body) and _is_place(value.orelse):
-                return f"if not {code(_tight(value.test))}:\n    {code(value.orelse)}.zero_()"
-        if not _is_place(value):
-            raise CannotZero(f"`{code(value)}` is no tensor that could be zeroed in place")
-        text = code(value)
-        if self._is_tensor(launch, value):
-            return f"{text}.zero_()"
-        return f"if {text} is not None:\n    {text}.zero_()"
-
-    def _is_tensor(self, launch: Launch, value: cst.BaseExpression) -> bool:
-        """Whether it cannot be None: freshly allocated, or the launch itself asks it for a stride."""
-        if _read_anyway(launch.call, code(value)):
-            return True
-        kinds = self._allocations(launch, value)
-        return bool(kinds) and "other" not in kinds
-
-    def _allocations(self, launch: Launch, value: cst.BaseExpression) -> set[str]:
-        """How the host function fills a local name: "empty", "zeros", "filled", "other"."""
-        if not isinstance(value, cst.Name) or launch.function is None:
-            return set()
-        kinds = {"other" for p in find(launch.function.params, cst.Param) if p.name.value == value.value}
-        for node in find(launch.function.body, cst.Assign, cst.AnnAssign, cst.AugAssign, cst.For, cst.NamedExpr):
-            targets = [t.target for t in node.targets] if isinstance(node, cst.Assign) else [node.target]
-            for target in targets:
-                if isinstance(target, cst.Name) and target.value == value.value:
-                    kinds.add(_kind(launch.source, node.value) if isinstance(node, (cst.Assign, cst.AnnAssign)) else "other")
-                elif isinstance(target, cst.Tuple) and any(n.value == value.value for n in find(target, cst.Name)):
-                    kinds.add("other")
-        return kinds
-
-    def _reset(self, launch: Launch, names: tuple[str, ...]) -> tuple[list[str], list[str]]:
-        """Statements for `reset_to_zero` where the host allocates without values; names that nothing is known of."""
-        lines, uncertain = [], []
-        for name in names:
-            bound = launch.args.get(name)
-            kinds = self._allocations(launch, bound.value) if bound is not None else set()
-            if bound is not None and kinds == {"empty"} and _has_room(self.source, launch):
-                lines.append(f"{code(bound.value)}.zero_()")
-            elif kinds != {"zeros"} and not (bound is not None and _is_none(bound.value)):
-                uncertain.append(name)
-        return lines, uncertain
+    # Statements on the host
 
     def _insert(self, launch: Launch, lines: list[str], edits: dict[cst.CSTNode, Edit]) -> bool:
         """Add these statements before the launch. False if another edit is there already."""
         statement = self.source.tree.statement(launch.call)
-        lines = [x for x in lines if x not in _above(launch.source, statement)]
+        lines = [x for x in lines if x not in above(launch.source, statement)]
         if not lines:
             return True
         if statement in self.edits or statement in edits:
             return False
         parsed: list[Any] = [edit.statement(x, self.source.tree.module) for x in lines]
         blank = 0
-        above = list(statement.leading_lines)       # type: ignore[attr-defined]
-        while blank < len(above) and not above[blank].comment:
+        lead = list(statement.leading_lines)        # type: ignore[attr-defined]
+        while blank < len(lead) and not lead[blank].comment:
             blank += 1
-        parsed[0] = parsed[0].with_changes(leading_lines=above[:blank])
-        rest = statement.with_changes(leading_lines=above[blank:])
+        parsed[0] = parsed[0].with_changes(leading_lines=lead[:blank])
+        rest = statement.with_changes(leading_lines=lead[blank:])
         edits[statement] = cst.FlattenSentinel([*parsed, rest])
         return True
-
-    # What nothing uses any more
-
-    def _unused(self) -> None:
-        """Hooks, pruning functions, lists and imports that only the replaced decorators used."""
-        dead = {id(n) for node in self.gone for n in find(node, cst.Name)}
-        todo = {n.value for node in self.gone for n in find(node, cst.Name)} - getattr(self, "stay", set())
-        uses: dict[str, list[cst.Name]] = {}
-        for name in self.source.tree.all(cst.Name):
-            uses.setdefault(name.value, []).append(name)
-        exported = self._exported
-        imports: dict[cst.CSTNode, list[cst.ImportAlias]] = {}
-        while todo:
-            name = min(todo)
-            todo.discard(name)
-            owner = self._top_level.get(name)
-            if owner is None or name in exported:
-                continue
-            own = {id(n) for n in find(owner, cst.Name)}
-            if any(id(n) not in dead and id(n) not in own for n in uses.get(name, ())):
-                continue
-            if isinstance(owner, cst.ImportAlias):
-                imports.setdefault(self.source.tree.parent(owner) or owner, []).append(owner)
-            elif self.replace(owner, edit.removed(owner), f"`{name}` is not used any more"):
-                dead |= own
-                todo |= {n.value for n in find(owner, cst.Name)} - {name} - getattr(self, "stay", set())
-        for statement, aliases in imports.items():
-            self._drop(statement, aliases)
-
-    @functools.cached_property
-    def _exported(self) -> set[str]:
-        value = self.source.constants.get("__all__")
-        return {s.evaluated_value for s in find(value, cst.SimpleString)} if value is not None else set()   # type: ignore[misc]
-
-    @functools.cached_property
-    def _top_level(self) -> dict[str, cst.CSTNode]:
-        """Names that the module defines with one statement at its top: functions, constants, imported names."""
-        table: dict[str, cst.CSTNode] = {}
-        for unit in self.source.tree.units:
-            node = unit.statement
-            if isinstance(node, cst.FunctionDef) and node.name.value not in self.source.kernels:
-                table[node.name.value] = node
-            elif isinstance(node, cst.SimpleStatementLine) and len(node.body) == 1:
-                small = node.body[0]
-                if isinstance(small, cst.ImportFrom) and not isinstance(small.names, cst.ImportStar):
-                    table.update({(a.evaluated_alias or a.evaluated_name): a for a in small.names})
-                elif isinstance(small, cst.Assign) and len(small.targets) == 1:
-                    target = small.targets[0].target
-                    if isinstance(target, cst.Name) and target.value in self.source.constants:
-                        table[target.value] = node
-        return table
-
-    def _drop(self, statement: cst.CSTNode, aliases: list[cst.ImportAlias]) -> None:
-        names = ", ".join(f"`{a.evaluated_alias or a.evaluated_name}`" for a in aliases)
-        node = cst.ensure_type(statement, cst.ImportFrom)
-        assert not isinstance(node.names, cst.ImportStar)
-        kept = [a for a in node.names if a not in aliases]
-        message = f"{names}: not used any more"
-        if not kept:
-            line = self.source.tree.statement(node)
-            self.replace(line, edit.removed(line), message)
-            return
-        if node.names[-1] in aliases:
-            kept[-1] = kept[-1].with_changes(comma=node.names[-1].comma)
-        self.replace(node, node.with_changes(names=kept), message)
-
-
-def _kind(source: Source, value: cst.BaseExpression | None) -> str:
-    if isinstance(value, cst.IfExp):
-        kinds = {_kind(source, value.body), _kind(source, value.orelse)}
-        return kinds.pop() if len(kinds) == 1 else "other"
-    if not isinstance(value, cst.Call):
-        return "other"
-    name = source.qualified(value.func)
-    if name in EMPTY:
-        return "empty"
-    if name in ZEROS:
-        return "zeros"
-    if name in FILLED:
-        return "filled"
-    return NEW.get(value.func.attr.value, "other") if isinstance(value.func, cst.Attribute) else "other"
-
 
 def _literal(value: Any) -> str:
     if isinstance(value, str) and '"' not in value and "\\" not in value and value.isprintable():
         return f'"{value}"'
     return repr(value)
-
-
-def _is_none(node: cst.BaseExpression) -> bool:
-    return isinstance(node, cst.Name) and node.value == "None"
-
-
-def _is_place(node: cst.BaseExpression) -> bool:
-    """A name, attribute or slice: naming it twice gives the same memory."""
-    if isinstance(node, cst.Name):
-        return True
-    if isinstance(node, cst.Attribute):
-        return _is_place(node.value)
-    if isinstance(node, cst.Subscript):
-        return _is_place(node.value) and next(find(node, cst.Call), None) is None
-    return False
-
-
-def _tight(node: cst.BaseExpression) -> cst.BaseExpression:
-    return node if edit.is_atom(node) else edit.parenthesised(node)
-
-
-def _read_anyway(call: cst.Call, name: str) -> bool:
-    """Whether evaluating the arguments takes an attribute of `name`, whatever happens."""
-    stack: list[cst.CSTNode] = [a.value for a in call.args]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, (cst.IfExp, cst.BooleanOperation, cst.Lambda)):
-            continue
-        if isinstance(node, cst.Attribute) and code(node.value) == name:
-            return True
-        stack += node.children
-    return False
-
-
-def _has_room(source: Source, launch: Launch) -> bool:
-    """Whether statements can stand before the launch: it is on a line of its own block."""
-    statement = source.tree.statement(launch.call)
-    lambdas = any(isinstance(a, (cst.Lambda, cst.ListComp, cst.GeneratorExp, cst.IfExp))
-                  for a in source.tree.ancestors(launch.call) if a in source.tree)
-    return isinstance(statement, cst.SimpleStatementLine) and not lambdas
-
-
-def _above(source: Source, statement: cst.CSTNode) -> set[str]:
-    """Code of the statements just before this one in its block."""
-    up = source.tree.parent(statement)
-    body = list(up.body) if isinstance(up, cst.IndentedBlock) else [u.statement for u in source.tree.units]
-    at = body.index(statement)
-    return {code(s.with_changes(leading_lines=[])).strip() for s in body[max(0, at - 6):at]
-            if isinstance(s, (cst.SimpleStatementLine, cst.If))}

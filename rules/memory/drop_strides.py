@@ -53,7 +53,8 @@ class DropStrides(Rule):
     ## What it leaves alone
     * strides of transposed or expanded views and of tensors whose strides are compared with 0: a real layout;
     * a stride that is 0 under a condition in which the kernel still reads the tensor: a broadcast;
-    * shapes that cannot be inferred, and launches that cannot be matched.
+    * shapes that cannot be inferred, and launches that cannot be matched;
+    * a kernel that another module of the package names: a launch there would still pass strides.
 
     These strides become `tl.constexpr`, so that the compiler sees their values, and a finding says why they stay.
 
@@ -239,6 +240,9 @@ class DropStrides(Rule):
         if len(sites) < len(launches) or not all(launch.matched for launch in launches):
             self._keep(kernel, wanted, {}, "a launch of the kernel could not be matched to its parameters")
             return
+        if self.source.project is not None and self.source.project.named_elsewhere(kernel.name, self.source.module):
+            self._keep(kernel, wanted, {}, "another module of the package names the kernel and may launch it")
+            return
         if self._state_assumptions(kernel, sites):
             return                              # the next pass knows them
         plan, reasons = _plan(kernel, sites, wanted)
@@ -309,7 +313,7 @@ class DropStrides(Rule):
         for pointer, shape in plan.shapes.items():
             by_shape.setdefault(shape, []).append(f"`{pointer}`")
         shapes = "; ".join(f"{', '.join(pointers)} {shape}" for shape, pointers in by_shape.items())
-        return self.together(edits, f"`{kernel.name}` loses {len(plan.values)} stride parameters, as all is contiguous: "
+        return self.together(edits, f"`{kernel.name}` loses {len(plan.values)} stride parameters, all is contiguous: "
                                     f"{shapes}", at=kernel.node.name)
 
     # Keeping

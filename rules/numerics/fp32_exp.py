@@ -18,11 +18,11 @@ class Fp32Exp(Rule):
     """Cast the argument of `tl.exp`, `tl.log2`, `tl.sigmoid`, `tl.rsqrt`... to float32 unless it is float32 already.
 
     ## Why
-    The vector unit computes these functions in float32, and Triton refuses any other type at compile time:
-    `Expected dtype ['fp32', 'fp64'] but got bf16`. A kernel that was tuned for float32 decays and is then handed
-    bfloat16 ones stops there. Where the argument is float32 at run time the cast is nothing, so no value changes on
-    inputs that compiled before. Running sums (`tl.cumsum`) accept half precision, and lose digits in it: they are cast
-    where the argument provably is float16 or bfloat16.
+    On a GPU Triton refuses half precision here (`Expected dtype ['fp32', 'fp64'] but got bf16`). triton-ascend lifts
+    the check, so that a kernel which is handed bfloat16 decays compiles, and returns exponentials with three digits.
+    Where the argument is float32 at run time the cast is nothing: no value changes on inputs that a GPU accepts.
+    Running sums (`tl.cumsum`) take half precision on a GPU too, and lose digits in it: they are cast where the argument
+    provably is float16 or bfloat16.
 
     ## What it leaves alone
     * arguments that are float32 in every case: after `.to(tl.float32)`, products, float32 sums, quotients.
@@ -42,10 +42,9 @@ class Fp32Exp(Rule):
         Ref("https://github.com/triton-lang/triton/blob/v3.2.0/python/triton/language/math.py",
             "_check_dtype(dtypes=[\"fp32\", \"fp64\"]) stands above exp, exp2, log, log2, sin, cos, sqrt, rsqrt, erf",
             "source"),
-        Ref("https://github.com/triton-lang/triton-ascend/blob/a84b1eb52/docs/en/migration_guide/migrate_from_gpu.md",
-            "arithmetic in bfloat16 goes through float32", "doc"),
-        Ref("https://github.com/fla-org/flash-linear-attention/pull/1121",
-            "the Ascend ports of FLA cast gates to float32 before exp2", "issue"),
+        Ref("https://pypi.org/project/triton-ascend/3.2.0/",
+            "triton/triton_patch/language/math.py replaces them by versions that take and return bf16 and fp16",
+            "source"),
     )
     examples = (
         Example("loaded decays, and a helper that may be handed anything",

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import libcst as cst
 
 from migrate.analysis.kernels import AUTOTUNE, Kernel
-from migrate.analysis.tiles import called, kernel_at
+from migrate.analysis.tiles import calls, kernel_at
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.source import Source
 from migrate.tree import find
@@ -37,13 +37,13 @@ class IeeeDot(Rule):
     safety = Safety.REVIEW
     triggers = (PRECISION, ALLOW, "dot(")
     references = (
-        Ref("https://github.com/triton-lang/triton-ascend/blob/a84b1eb52/docs/zh/triton_api/Linear_Algebra_Ops/dot.md",
-            "input_precision: ieee or hf32", "doc"),
         Ref("https://pypi.org/project/triton-ascend/3.2.0/",
+            "triton_patch/language/core.py: tf32 and tf32x3 are invalid, allow_tf32 is deprecated", "source"),
+        Ref("https://pypi.org/project/ascendnpu-ir/1.2.0/",
             "allow_tf32=True, \"tf32\" and \"tf32x3\" end in an AssertionError; False, \"ieee\" and \"hf32\" compile",
             "compiled"),
         Ref("https://github.com/fla-org/flash-linear-attention/pull/1011",
-            "FLA's own Ascend path solves its triangular systems with \"ieee\"", "issue"),
+            "the Ascend path of FLA: solve_tril with ieee", "issue"),
     )
     examples = (
         Example("literals",
@@ -169,10 +169,10 @@ class IeeeDot(Rule):
     )
 
     def visit_Call(self, node: cst.Call) -> None:
-        if called(self.source, node.func) != "triton.language.dot":
+        if not calls(self.source, node, "dot"):
             return
         if any(a.star for a in node.args):
-            self.report(node, "this product takes its options from a dictionary: on an NPU the precision must be `ieee`")
+            self.report(node, "options from a dictionary: on an NPU the precision of a product must be `ieee`")
             return
         kernel = kernel_at(self.source, node)
         for i, arg in enumerate(node.args):

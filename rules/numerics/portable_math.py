@@ -7,15 +7,14 @@ import tokenize
 import libcst as cst
 
 from migrate.analysis import ptx
-from migrate.analysis.tiles import TENSOR, called, dotted, kernel_at, tiles
+from migrate.analysis.tiles import TENSOR, calls, dotted, kernel_at, tiles
 from migrate.edit import cast, code, comments
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.source import Source
 
-ASSEMBLY = "triton.language.inline_asm_elementwise"
 MATH = "triton.language.math."
 LIBRARIES = ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice", "triton.language.libdevice")
-# triton.language.math of triton-ascend 3.2.0; older releases of Triton had all of libdevice under that name
+# triton.language.math of Triton 3.2, on every device; older releases had all of libdevice under that name
 IN_MATH = frozenset({"umulhi", "exp", "exp2", "log", "log2", "cos", "sin", "sqrt", "sqrt_rn", "rsqrt", "abs", "fdiv",
                      "div_rn", "erf", "floor", "ceil", "fma"})
 PLAIN = {**{name: name for name in IN_MATH - {"umulhi", "fdiv"}},
@@ -63,11 +62,11 @@ class PortableMath(Rule):
     PTX is the assembly of NVIDIA's GPUs. The front end of triton-ascend accepts the text and every pass hands it on,
     one call for each element, until the device assembler, which ships with CANN, fails: no check without a card sees
     it. `triton.language.extra.libdevice` imports under triton-ascend, but its functions return None
-    (`cannot convert None of type NoneType to tensor`), and `triton.language.math` has no more than a handful.
-    `triton.language` has no `tanh`, `log1p`, `round`: the file gets a small function, exact to a few float32 units
-    also near zero, where `2 * sigmoid(2 * x) - 1` is not. Approximate instructions become accurate functions;
-    `.ftz` no longer flushes subnormals.
-    `griddepcontrol` overlaps a launch with the one before it, and is nothing where launches follow one another: it goes.
+    (`cannot convert None of type NoneType to tensor`). Triton's own `triton.language` has no `tanh`, `log1p`, `round`,
+    and what triton-ascend adds under these names moves between its releases and does not run in the interpreter: the
+    file gets a small function, exact to a few float32 units also near zero, where `2 * sigmoid(2 * x) - 1` is not.
+    Approximate instructions become accurate functions; `.ftz` no longer flushes subnormals.
+    `griddepcontrol` overlaps a launch with the one before, and is nothing where launches follow one another: it goes.
 
     ## What it leaves alone
     * an instruction, a type, a rounding mode or a libdevice function that it does not know, predicates, assembly whose
@@ -81,11 +80,12 @@ class PortableMath(Rule):
     safety = Safety.REVIEW
     triggers = ("inline_asm", "libdevice", ".math.")
     references = (
-        Ref("https://github.com/triton-lang/triton-ascend/blob/a84b1eb52/docs/zh/triton_api/Inline_Assembly/"
-            "inline_asm_elementwise.md",
-            "inline assembly is limited to 1-D and to the NPU's own instructions", "doc"),
+        Ref("https://github.com/triton-lang/triton-ascend/blob/555799067a941bb34a52bad0dda3dd942ad174ca/docs/zh/"
+            "triton_api/Inline_Assembly/inline_asm_elementwise.md",
+            "the text has to be the target's assembly; s64 and f32 registers, constraint l, one dimension", "doc"),
         Ref("https://pypi.org/project/ascendnpu-ir/1.2.0/",
-            "PTX text passes every open pass for Ascend910B2 as scalar calls of assembly", "compiled"),
+            "PTX text passes every open pass for Ascend910B2 as scalar calls of assembly; what replaces it here, the "
+            "functions that are defined included, becomes vector code", "compiled"),
         Ref("https://pypi.org/project/triton-ascend/3.2.0/",
             "triton/language/extra/libdevice.py: every body is `...`, so every call is None", "source"),
         Ref("https://docs.nvidia.com/cuda/parallel-thread-execution/",
@@ -102,6 +102,7 @@ class PortableMath(Rule):
                 @triton.jit
                 def turn(x, y):
                     c = tl.inline_asm_elementwise("cos.approx.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
+                    t = tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
                     half = tl.inline_asm_elementwise(
                         asm="div.full.f32 $0, $1, $2;",
                         constraints="=f,f,f",
@@ -110,7 +111,7 @@ class PortableMath(Rule):
                         is_pure=True,
                         pack=1,
                     )
-                    return c * half
+                    return c * half * t
                 ''',
             after='''
                 import triton
@@ -118,11 +119,21 @@ class PortableMath(Rule):
 
 
                 @triton.jit
+                def _tanh(x):
+                    x = tl.cast(x, tl.float32)
+                    e = tl.exp(-2.0 * tl.abs(x))
+                    far = (1.0 - e) / (1.0 + e)
+                    near = x + x * x * x * (x * x * 0.13333333 - 0.33333333)    # where 1 - e would cancel
+                    return tl.where(tl.abs(x) < 0.1, near, tl.where(x < 0.0, -far, far))
+
+
+                @triton.jit
                 def turn(x, y):
                     c = tl.cos(tl.cast(x, tl.float32))
+                    t = _tanh(x)
                     # a turn is two halves
                     half = y.to(tl.float32) / tl.cast(x * 2.0, tl.float32)
-                    return c * half
+                    return c * half * t
                 '''),
         Example("several instructions, and a function that triton.language lacks",
             before='''
@@ -213,7 +224,7 @@ class PortableMath(Rule):
                 @triton.jit
                 def kernel(x, y, OVERLAP: tl.constexpr):
                     if OVERLAP:
-                        tl.inline_asm_elementwise("griddepcontrol.wait; // dummy $0", "=r", [], dtype=tl.int32, is_pure=False, pack=1)
+                        tl.inline_asm_elementwise("griddepcontrol.wait; // $0", "=r", [], tl.int32, False, 1)
                     tl.store(y, tl.load(x))
                 """,
             after="""
@@ -255,7 +266,7 @@ class PortableMath(Rule):
     # PTX
 
     def visit_Call(self, node: cst.Call) -> None:
-        if called(self.source, node.func) != ASSEMBLY:
+        if not calls(self.source, node, "inline_asm_elementwise"):
             return
         names = ("asm", "constraints", "args", "dtype", "is_pure", "pack")
         given = {a.keyword.value if a.keyword else names[i]: a.value for i, a in enumerate(node.args) if i < 6}
@@ -309,7 +320,11 @@ class PortableMath(Rule):
             new = element.value if known else cast(
                 element.value, f"{tl}.float32", language=tl, tensor=value is not None and value.kind == TENSOR)
             inputs.append(code(new))
-        return cst.parse_expression(ptx.expression(text, inputs).replace("tl.", tl + "."))
+        written = ptx.expression(text, inputs, tl)
+        for element, given_as in zip(args.elements, inputs, strict=True):
+            if any(written == f"{name}({given_as})" for name in DEFINITIONS):     # which casts by itself
+                written = written.replace(given_as, code(element.value))
+        return cst.parse_expression(written)
 
     def _comments(self, node: cst.Call) -> dict[cst.CSTNode, object]:
         """Comments inside the call move above its statement."""
@@ -333,9 +348,10 @@ class PortableMath(Rule):
             self._library(node)
 
     def _library(self, node: cst.Attribute | cst.Name) -> None:
-        name = dotted(node)
-        head, dot, tail = name.partition(".")
-        full = self.source.imports.get(head, head) + dot + tail
+        head, dot, tail = dotted(node).partition(".")
+        if head not in self.source.imports:
+            return
+        full = self.source.imports[head] + dot + tail
         library, _, function = full.rpartition(".")
         if library not in LIBRARIES and (full != MATH + function or function in IN_MATH):
             return
@@ -344,7 +360,7 @@ class PortableMath(Rule):
             return
         if function in PLAIN:
             new = f"{self.source.language}.{PLAIN[function]}"
-        elif function in WRITTEN and (WRITTEN[function] not in self.source.definitions or self._ours(WRITTEN[function])):
+        elif function in WRITTEN and self._free(WRITTEN[function]):
             new = WRITTEN[function]
         else:
             self.report(node, f"`{function}` of libdevice has no counterpart in triton.language: write it out")
@@ -352,8 +368,10 @@ class PortableMath(Rule):
         if self.replace(node, cst.parse_expression(new), f"libdevice's `{function}` returns None on an NPU: `{new}`"):
             self._need(new, node)
 
-    def _ours(self, name: str) -> bool:
-        return code(self.source.definitions[name]).strip() == self._define(name)
+    def _free(self, name: str) -> bool:
+        """Whether the file has no function of that name, or has ours."""
+        own = self.source.definitions.get(name)
+        return own is None or code(own).strip().replace("\r\n", "\n") == self._define(name)
 
     # What the file lacks
 
@@ -379,13 +397,15 @@ class PortableMath(Rule):
         by_statement: dict[cst.CSTNode, list[str]] = {}
         for name, top in self.needed.items():
             by_statement.setdefault(top, []).append(name)
-        config = self.source.tree.module.config_for_parsing
+        config, newline = self.source.tree.module.config_for_parsing, self.source.tree.module.default_newline
         for top, names in by_statement.items():
-            new = [cst.parse_statement(self._define(n).replace("\n", config.default_newline) + config.default_newline,
-                                       config).with_changes(leading_lines=[cst.EmptyLine(indent=False)] * 2)
-                   for n in names]
+            texts = [(self._define(name) + "\n").replace("\n", newline) for name in names]
+            blank = [cst.EmptyLine(indent=False), cst.EmptyLine(indent=False)]
+            new = [cst.parse_statement(text, config).with_changes(leading_lines=blank) for text in texts]
             listed = ", ".join(f"`{n}`" for n in names)
             old = self.edits.get(top, top)
+            if len(old.leading_lines) < 2 and not comments(old.leading_lines):
+                old = old.with_changes(leading_lines=blank)
             self.replace(top, cst.FlattenSentinel([*new, old]), f"triton.language lacks {listed}: defined here")
         if not self.edits:
             self._unused_imports()

@@ -3,7 +3,7 @@ from __future__ import annotations
 
 import libcst as cst
 
-from migrate.analysis.tiles import HALF, TENSOR, UNKNOWN, Tiles, Value, called, kernel_at, tiles
+from migrate.analysis.tiles import HALF, TENSOR, UNKNOWN, Tiles, Value, calls, kernel_at, tiles
 from migrate.edit import cast
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 
@@ -38,8 +38,10 @@ class SameDtypeDot(Rule):
             "source"),
         Ref("https://pypi.org/project/triton-ascend/3.2.0/",
             "mixed operands and a bfloat16 out_dtype or accumulator do not compile for Ascend910B2", "compiled"),
-        Ref("https://github.com/fla-org/flash-linear-attention/pull/1011",
-            "recurrences of the Ascend ports stay in float32", "issue"),
+        Ref("https://github.com/triton-lang/triton-ascend/blob/54bebaaf3d26f3369aa2e9f5bc88e95a43c1f693/docs/zh/"
+            "triton_api/Linear_Algebra_Ops/dot.md",
+            "acc and out_dtype are float32 or int32; float16 is not supported, the hardware accumulates in float32",
+            "doc"),
     )
     examples = (
         Example("a float32 tile meets a bfloat16 one",
@@ -53,7 +55,9 @@ class SameDtypeDot(Rule):
                     at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
                     weights = tl.exp(tl.load(p + at).to(tl.float32))
                     values = tl.load(v + at).to(tl.bfloat16)
-                    tl.store(out + at, tl.dot(weights, values) + tl.dot(values * 2.0, weights - 1.0))
+                    mixed = tl.dot(weights, values)
+                    mixed += tl.dot(values * 2.0, weights - 1.0)
+                    tl.store(out + at, mixed)
                 """,
             after="""
                 import triton
@@ -65,7 +69,9 @@ class SameDtypeDot(Rule):
                     at = tl.arange(0, N)[:, None] * N + tl.arange(0, N)[None, :]
                     weights = tl.exp(tl.load(p + at).to(tl.float32))
                     values = tl.load(v + at).to(tl.bfloat16)
-                    tl.store(out + at, tl.dot(weights, values.to(tl.float32)) + tl.dot((values * 2.0).to(tl.float32), weights - 1.0))
+                    mixed = tl.dot(weights, values.to(tl.float32))
+                    mixed += tl.dot((values * 2.0).to(tl.float32), weights - 1.0)
+                    tl.store(out + at, mixed)
                 """),
         Example("accumulators in half precision",
             before="""
@@ -132,7 +138,7 @@ class SameDtypeDot(Rule):
     )
 
     def visit_Call(self, node: cst.Call) -> None:
-        if called(self.source, node.func) != "triton.language.dot" or any(a.star for a in node.args):
+        if not calls(self.source, node, "dot") or any(a.star for a in node.args):
             return
         kernel = kernel_at(self.source, node)
         if kernel is None:
@@ -158,7 +164,8 @@ class SameDtypeDot(Rule):
         half = asked if asked in HALF else acc.dtype if acc.dtype in HALF else ""
         if not half:
             return
-        tl, edits = self.source.language, {}
+        tl = self.source.language
+        edits: dict[cst.CSTNode, object] = {}
         if asked in HALF:
             edits[args["out_dtype"].value] = cst.parse_expression(f"{tl}.{WIDE}")
         if acc.dtype in HALF:

@@ -1,0 +1,62 @@
+"""The verbs check and doctor: options to calls, results to stdout, exit codes."""
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from migrate.gate import command, toolchain
+from migrate.gate.doctor import abilities
+from migrate.report import doctor as doctor_report
+from migrate.report import gate as report
+
+
+class Format(StrEnum):
+    text = "text"
+    json = "json"
+    sarif = "sarif"
+
+
+def check(
+    names: Annotated[list[str], typer.Argument(metavar="FILE|OPERATOR|all...", show_default=False)],
+    target: Annotated[list[str] | None, typer.Option(help="SoC to compile for; may be repeated. [Ascend910B2]")] = None,
+    all_targets: Annotated[bool, typer.Option("--all-targets", help="Every Ascend 910B and 910_93.")] = False,
+    case: Annotated[str, typer.Option(help="Only cases whose name contains this.")] = "",
+    cases: Annotated[list[Path] | None, typer.Option(help="A file with `cases()` for a FILE.", exists=True)] = None,
+    root: Annotated[Path | None, typer.Option(help="The folder in which FILE's package begins.", exists=True)] = None,
+    format: Annotated[Format, typer.Option()] = Format.text,
+    explain_cost: Annotated[bool, typer.Option("--explain-cost", help="The cost of each line.")] = False,
+    baseline: Annotated[Path | None, typer.Option(help="A result in JSON; getting worse than it fails.")] = None,
+    time_limit: Annotated[float, typer.Option(help="CPU seconds for one compile.", min=1)] = 60,
+    memory_limit: Annotated[float, typer.Option(help="GiB for one compile. [6, or a quarter of all]")] = 0,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Compiles at a time. [one a core]")] = 0,
+    no_cache: Annotated[bool, typer.Option("--no-cache", help="Compile again.")] = False,
+) -> None:
+    """The real Ascend compiler's verdict, with no NPU.
+
+    Exit code 0: all passed. 1: something was not tried, or needs a launch option. 4: something failed.
+    """
+    result = command.run(names, target_names=target or (), all_targets=all_targets, only=case, case_files=cases or (),
+                         root=root, baseline=baseline, time_limit=time_limit, memory_limit=memory_limit, jobs=jobs,
+                         use_cache=not no_cache)
+    if format is Format.text:
+        report.text(result, explain_cost)
+    else:
+        print(report.as_json(result) if format is Format.json else report.sarif(result))
+    raise typer.Exit(result.exit_code)
+
+
+def doctor(
+    install_gate: Annotated[bool, typer.Option("--install-gate", help="Make the gate its own environment.")] = False,
+) -> None:
+    """What this machine can do, and the command that adds the rest."""
+    if install_gate:
+        print(f"made {toolchain.install().python}", file=sys.stderr)
+    doctor_report.text(abilities())
+
+
+VERBS: tuple[Callable[..., None], ...] = (check, doctor)

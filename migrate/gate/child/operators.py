@@ -1,0 +1,27 @@
+"""Print the operators of the catalogue as one line of JSON: name, the file of the wrapper, its import root."""
+from __future__ import annotations
+
+import importlib.util
+import json
+from pathlib import Path
+from typing import Any
+
+
+def wrapper_file(operator: Any) -> Path:
+    place = operator.wrapper.rpartition(":")[0]
+    if place.endswith(".py"):
+        return Path(place).resolve()
+    spec = importlib.util.find_spec(place)
+    assert spec and spec.origin
+    return Path(spec.origin).resolve()
+
+
+def main() -> None:
+    from ported_kernels import catalog
+
+    print(json.dumps({name: {"file": str(wrapper_file(operator)), "root": str(operator.root or "")}
+                      for name, operator in catalog.operators().items()}))
+
+
+if __name__ == "__main__":
+    main()

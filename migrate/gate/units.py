@@ -1,0 +1,186 @@
+"""What can be asked for: files and operators, and where the launches of each come from."""
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from migrate.errors import UsageError
+from migrate.gate import cache, process
+from migrate.gate.toolchain import Toolchain
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A Python file to check, with the sources of its cases: files, or operators of the catalogue."""
+
+    name: str
+    file: Path
+    root: Path | None               # where its package begins, for imports
+    case_files: tuple[Path, ...] = ()
+    operators: tuple[str, ...] = ()
+
+    def as_request(self, only: str) -> dict[str, Any]:
+        return {"name": self.name, "file": str(self.file), "root": str(self.root) if self.root else "", "only": only,
+                "case_files": [str(p) for p in self.case_files], "operators": list(self.operators)}
+
+
+@dataclass(frozen=True)
+class Kernel:
+    name: str
+    line: int
+
+
+@dataclass
+class Source:
+    """What the text of a file says, without importing it."""
+
+    kernels: list[Kernel] = field(default_factory=list)
+    error: SyntaxError | None = None
+
+
+def resolve(names: Sequence[str], toolchain: Toolchain, *, case_files: Sequence[Path] = (), root: Path | None = None,
+            ) -> list[Unit]:
+    """Files by path or by the name of a generated port, operators by name, or `all`."""
+    units: dict[str, Unit] = {}
+    operators = _Operators(toolchain)
+    for name in names:
+        found: Iterable[Unit]
+        if name == "all":
+            found = [operators.unit(n) for n in operators.names()] + [
+                u for p in _ports() if (u := _file_unit(p, operators, (), None)).case_files or u.operators]
+        elif name.endswith(".py") or Path(name).exists():
+            found = [_file_unit(_path(name), operators, tuple(p.resolve() for p in case_files), root)]
+        else:
+            found = [operators.unit(name)]
+        for unit in found:
+            units.setdefault(unit.name, unit)
+    return list(units.values())
+
+
+def _path(name: str) -> Path:
+    path = Path(name)
+    if path.is_file():
+        return path.resolve()
+    if path.is_dir():
+        raise UsageError(f"{name} is a folder; check takes files, operators, or all")
+    found = [p for p in _ports() if p.name == path.name and p.match(name)]
+    if len(found) == 1:
+        return found[0]
+    if not found:
+        raise UsageError(f"{name}: no such file, and no generated port of that name; make one: migrate port {name}")
+    raise UsageError(f"{name} is ambiguous: {', '.join(map(str, found))}")
+
+
+def package_folder() -> Path:
+    """The folder of `ported_kernels`."""
+    spec = importlib.util.find_spec("ported_kernels")
+    if spec and spec.submodule_search_locations:
+        return Path(next(iter(spec.submodule_search_locations))).resolve()
+    return Path("ported_kernels").resolve()
+
+
+def _ports() -> list[Path]:
+    return sorted((package_folder() / "generated").rglob("*.py"))
+
+
+def _file_unit(path: Path, operators: _Operators, case_files: tuple[Path, ...], root: Path | None) -> Unit:
+    generated = package_folder() / "generated"
+    if root is None and path.is_relative_to(generated):
+        root = generated       # a port keeps upstream's package path, and is imported under it
+    cases = case_files or tuple(_case_files(path))
+    own = tuple(operators.living_in(path)) if not case_files else ()
+    return Unit(path.name, path, (root or _package_root(path)).resolve(), cases, own)
+
+
+def _package_root(path: Path) -> Path:
+    folder = path.parent
+    while (folder / "__init__.py").exists():
+        folder = folder.parent
+    return folder
+
+
+def _case_files(path: Path) -> Iterator[Path]:
+    if any(isinstance(node, ast.FunctionDef) and node.name == "gate_cases" for node in _tree(path).body):
+        yield path
+    beside = package_folder() / "cases" / path.name
+    if beside.is_file() and beside != path:
+        yield beside
+
+
+def _tree(path: Path) -> ast.Module:
+    try:
+        return ast.parse(path.read_text())
+    except (SyntaxError, UnicodeDecodeError):
+        return ast.Module([], [])
+
+
+def read_source(path: Path) -> Source:
+    """The kernels of a file. A jit function that returns a value, or that another one calls, is a helper."""
+    try:
+        tree = ast.parse(path.read_text(), str(path))
+    except SyntaxError as error:
+        return Source(error=error)
+    jitted = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)
+              and any(_is_jit(decorator) for decorator in node.decorator_list)}
+    called = {call.func.id for node in jitted.values() for call in ast.walk(node)
+              if isinstance(call, ast.Call) and isinstance(call.func, ast.Name)}
+    returns = {name for name, node in jitted.items() for inner in ast.walk(node)
+               if isinstance(inner, ast.Return) and inner.value is not None}
+    return Source([Kernel(name, node.lineno) for name, node in jitted.items() if name not in called | returns])
+
+
+def _is_jit(decorator: ast.expr) -> bool:
+    target = decorator.func if isinstance(decorator, ast.Call) else decorator
+    return (isinstance(target, ast.Attribute) and target.attr == "jit") or \
+           (isinstance(target, ast.Name) and target.id == "jit")
+
+
+class _Operators:
+    """The catalogue, as a child process sees it: importing it needs torch, which the command may not have."""
+
+    def __init__(self, toolchain: Toolchain) -> None:
+        self._toolchain = toolchain
+        self._known: dict[str, dict[str, str]] | None = None
+
+    def _all(self) -> dict[str, dict[str, str]]:
+        if self._known is None:
+            self._known = self._read()
+        return self._known
+
+    def _read(self) -> dict[str, dict[str, str]]:
+        folder = package_folder()
+        sources = [p for p in sorted(folder.rglob("*.py")) if not p.is_relative_to(folder / "generated")]
+        if not any(p.name == "catalog.py" for p in sources):
+            return {}
+        entries = cache.Entries("catalogue")
+        key = cache.key({str(p): hashlib.sha256(p.read_bytes()).hexdigest() for p in sources})
+        if found := entries.find(key):
+            return found[1]
+        end = process.run([self._toolchain.python, "-m", "migrate.gate.child.operators"], process.Limits(),
+                          env={**self._toolchain.environment, "PYTHONPATH": str(folder.parent) + ":"
+                               + self._toolchain.environment["PYTHONPATH"]})
+        if end.returncode:
+            raise UsageError(f"the catalogue cannot be imported: {end.stderr.strip().splitlines()[-1:]}")
+        operators: dict[str, dict[str, str]] = json.loads(end.stdout.strip().splitlines()[-1])
+        entries.put(key, operators, {})
+        return operators
+
+    def names(self) -> list[str]:
+        return list(self._all())
+
+    def living_in(self, path: Path) -> list[str]:
+        return [name for name, operator in self._all().items() if operator["file"] == str(path)]
+
+    def unit(self, name: str) -> Unit:
+        if name not in self._all():
+            known = ", ".join(self._all()) or "none"
+            raise UsageError(f"{name!r} is neither a file nor an operator; operators: {known}")
+        operator = self._all()[name]
+        root = Path(operator["root"]) if operator["root"] else package_folder().parent
+        return Unit(name, Path(operator["file"]), root, operators=(name,))

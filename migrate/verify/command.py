@@ -1,0 +1,42 @@
+"""What the verb `verify` does: find the operators, run them with a progress bar, print the report."""
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from migrate.errors import UsageError
+from migrate.verify import report as reports
+from migrate.verify import target
+from migrate.verify.pool import verify
+from migrate.verify.result import CaseResult
+from ported_kernels.arguments import short
+
+
+def run(targets: Sequence[str], device: str, seed: int, format: str, dtypes: Sequence[str],
+        cases: Sequence[str], time_limit: float) -> int:
+    """Prints the report on stdout and returns the exit code."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    operators = list({found.name: found for name in targets for found in target.find(name)}.values())
+    _known("dtype", dtypes, {short(dtype) for operator in operators for dtype in operator.dtypes})
+    _known("case", cases, {case.name for operator in operators for case in operator.cases})
+    console = Console(file=sys.stderr)
+    with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
+        total = sum((len(cases) or len(operator.cases)) * (len(dtypes) or len(operator.dtypes))
+                    for operator in operators)
+        bar = progress.add_task(f"verifying on {device}", total=total)
+
+        def advance(result: CaseResult) -> None:
+            progress.update(bar, advance=1, description=f"{result.operator} {result.dtype}")
+
+        report = verify(operators, device, seed, dtypes=dtypes, cases=cases, time_limit=time_limit,
+                        on_result=advance)
+    print(reports.as_json(report) if format == "json" else reports.as_text(report))
+    return report.exit_code
+
+
+def _known(what: str, asked: Sequence[str], known: set[str]) -> None:
+    for name in asked:
+        if name not in known:
+            raise UsageError(f"no {what} {name!r}; there are {', '.join(sorted(known))}")

@@ -1,0 +1,118 @@
+"""One case on one device: build, run, compare, and see that nothing else was touched."""
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from migrate.verify.compare import compare
+from migrate.verify.result import CaseResult, OutputResult, Verdict
+from ported_kernels.arguments import short
+from ported_kernels.catalog import Case, Inputs, Operator
+
+
+def try_case(operator: Operator, case: Case, dtype: torch.dtype, device: str, seed: int,
+             wrapper: Any = None) -> CaseResult:
+    """`wrapper` stands in for the operator's own, for tests that plant a fault."""
+    inputs = case.build(seed, dtype)
+    shapes = {name: list(value.shape) for name, value in inputs.items() if isinstance(value, torch.Tensor)}
+
+    def result(verdict: Verdict, reason: str | None, outputs: list[OutputResult],
+               seconds: float | None) -> CaseResult:
+        return CaseResult(operator.name, case.name, short(dtype), device, seed, operator.oracle,
+                          verdict, reason, shapes, outputs, seconds)
+
+    want = _as_tuple(operator.load_reference()(**inputs))
+    run = wrapper or operator.load(device)
+    there = {name: to_device(value, device) for name, value in inputs.items()}
+    before = {name: storage_bytes(value) for name, value in there.items() if isinstance(value, torch.Tensor)}
+    started = time.perf_counter()
+    try:
+        with EmptyIsNan():
+            got = _as_tuple(run(**there))
+        _wait(device)
+    except Exception as error:
+        return result(Verdict.FAILED, f"{type(error).__name__}: {error}", [], None)
+    seconds = time.perf_counter() - started
+
+    bound = operator.tolerances[dtype]
+    if len(got) != len(operator.outputs):
+        return result(Verdict.FAILED, f"{len(got)} outputs, {len(operator.outputs)} expected", [], seconds)
+    outputs, reasons = [], []
+    for name, ref, out in zip(operator.outputs, want, got, strict=True):
+        found = compare(name, ref, out, bound.ratio, rtol=bound.rtol, atol=bound.atol,
+                        dtype=operator.output_dtype(name, inputs))
+        outputs.append(OutputResult(name, found.ratio, found.largest, bound.ratio, found.objection))
+        if found.objection:
+            reasons.append(f"{name}: {found.objection}")
+    reasons += _touched(operator, there, before)
+    reasons += [f"{name}: documented as changed in place, but another tensor was returned"
+                for name, out in zip(operator.outputs, got, strict=True)
+                if name in operator.mutates and out is not there[name]]
+    return result(Verdict.FAILED if reasons else Verdict.PASSED, "; ".join(reasons) or None, outputs, seconds)
+
+
+def _touched(operator: Operator, there: Inputs, before: dict[str, torch.Tensor]) -> list[str]:
+    """Inputs whose memory changed though the operator does not say so. Whole storages are compared, so that a
+    write between the elements of a view shows; of an input that may change, only what is between them."""
+    found = []
+    for name, bytes_before in before.items():
+        value = there[name]
+        bytes_after = storage_bytes(value)
+        if name in operator.mutates:
+            bytes_before = _without_elements(value, bytes_before)
+            bytes_after = _without_elements(value, bytes_after)
+        if not torch.equal(bytes_before, bytes_after):
+            found.append(f"{name}: memory around it was changed" if name in operator.mutates
+                         else f"{name}: changed, though not documented")
+    return found
+
+
+def storage_bytes(value: torch.Tensor) -> torch.Tensor:
+    """A copy, on the CPU, of all memory behind a tensor."""
+    home = torch.empty(0, dtype=torch.uint8, device=value.device).set_(value.untyped_storage())
+    return home.cpu().clone()
+
+
+def _without_elements(value: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+    data = data.clone()
+    usable = data.numel() // value.element_size() * value.element_size()
+    whole = data[:usable].view(value.dtype)
+    whole.as_strided(value.shape, value.stride(), value.storage_offset()).zero_()
+    return data
+
+
+def to_device(value: Any, device: str) -> Any:
+    """The tensor on `device` with the same strides, offset and memory between its elements."""
+    if not isinstance(value, torch.Tensor):
+        return value
+    count = value.untyped_storage().nbytes() // value.element_size()
+    home = value.as_strided((count,), (1,), 0).clone().to(device)
+    return home.as_strided(value.shape, value.stride(), value.storage_offset())
+
+
+class EmptyIsNan(TorchFunctionMode):
+    """What torch would leave uninitialised is NaN, or the largest integer: a forgotten store cannot hide."""
+
+    makers = (torch.empty, torch.empty_like, torch.empty_strided, torch.empty_permuted,
+              torch.Tensor.new_empty, torch.Tensor.new_empty_strided)
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if func in self.makers:
+            if made.is_floating_point() or made.is_complex():
+                made.fill_(float("nan"))
+            elif made.dtype != torch.bool:
+                made.fill_(torch.iinfo(made.dtype).max)
+        return made
+
+
+def _wait(device: str) -> None:
+    if device != "cpu":
+        getattr(torch, device).synchronize()
+
+
+def _as_tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value) if isinstance(value, (tuple, list)) else (value,)

@@ -1,0 +1,32 @@
+"""Kernels of mamba and flash-linear-attention for Ascend NPUs, callable on npu, cuda and cpu.
+
+    from ported_kernels import bwd_segsum_dadt, mamba3_siso_bwd_dzdo
+
+Nothing is imported until a name is used: listing operators needs neither triton nor torch_npu.
+`python -m ported_kernels` lists the operators and runs one.
+"""
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ported_kernels.mamba3.dzdo import mamba3_siso_bwd_dzdo
+    from ported_kernels.mamba3.segsum_dadt import bwd_segsum_dadt
+
+__all__ = ["bwd_segsum_dadt", "mamba3_siso_bwd_dzdo"]
+
+_HOME = {
+    "bwd_segsum_dadt": "ported_kernels.mamba3.segsum_dadt",
+    "mamba3_siso_bwd_dzdo": "ported_kernels.mamba3.dzdo",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOME:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOME[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

@@ -1,0 +1,146 @@
+"""The operators: what each computes, on which inputs it is tried, and how close it must come.
+
+An operator's contract lives beside its kernel, in a file `..._reference.py` that shares no code with it and
+ends in `OPERATOR = Operator(...)`; naming that file in CONTRACTS registers it. The wrapper may be a function of a
+file, such as a port in `generated/`. `from_file` takes a contract from anywhere. The catalogue imports no triton.
+"""
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+CONTRACTS = [
+    "ported_kernels.mamba3.segsum_dadt_reference",
+    "ported_kernels.mamba3.dzdo_reference",
+]
+
+Inputs = dict[str, Any]     # keyword arguments of the wrapper, tensors on the CPU
+
+
+@dataclass(frozen=True)
+class Case:
+    """One input: `build(seed, dtype)` gives the same each time. The name says what is awkward about it."""
+
+    name: str
+    build: Callable[[int, torch.dtype], Inputs]
+
+
+@dataclass(frozen=True)
+class Tolerance:
+    """`ratio` bounds an output's relative RMS error; each element keeps |error| <= atol + rtol * |ref|."""
+
+    ratio: float
+    rtol: float
+    atol: float
+
+
+@dataclass(frozen=True)
+class Upstream:
+    """The function an operator ports, in a pinned release."""
+
+    release: str     # "mamba-ssm==2.3.2.post1"
+    path: str        # inside the release
+    function: str
+
+
+@dataclass(frozen=True, eq=False)      # one object, one operator: hashable by identity
+class Operator:
+    """`wrapper` and `reference` are "module:function", imported when first used; a wrapper may also be
+    "path/to/port.py:function". Both take the inputs of a case by keyword; the reference returns float64."""
+
+    name: str
+    summary: str
+    wrapper: str
+    reference: str
+    oracle: str                                  # what the reference is, for reports
+    outputs: Mapping[str, str | torch.dtype]     # name -> the input that has its dtype, or the dtype
+    cases: tuple[Case, ...]
+    tolerances: Mapping[torch.dtype, Tolerance]  # one for each dtype the operator takes
+    upstream: Upstream
+    mutates: tuple[str, ...] = ()                # inputs changed in place, as documented
+    root: Path | None = None                     # the folder on sys.path when the wrapper is a file
+    contract: Path | None = None                 # the file it was read from, when not from CONTRACTS
+
+    @property
+    def dtypes(self) -> tuple[torch.dtype, ...]:
+        return tuple(self.tolerances)
+
+    def load(self, device: str) -> Callable[..., Any]:
+        """The function to call; a file is imported for `device`."""
+        place, _, function = self.wrapper.rpartition(":")
+        if place.endswith(".py"):
+            from ported_kernels import runtime
+
+            return getattr(runtime.load(place, device, self.root), function)
+        return getattr(importlib.import_module(place), function)
+
+    def load_reference(self) -> Callable[..., Any]:
+        module, _, function = self.reference.rpartition(":")
+        return getattr(importlib.import_module(module), function)
+
+    def case(self, name: str) -> Case:
+        for case in self.cases:
+            if case.name == name:
+                return case
+        known = ", ".join(one.name for one in self.cases)
+        raise KeyError(f"{self.name} has no case {name!r}; it has {known}")
+
+    def output_dtype(self, name: str, inputs: Inputs) -> torch.dtype:
+        source = self.outputs[name]
+        return source if isinstance(source, torch.dtype) else inputs[source].dtype
+
+
+def operators() -> dict[str, Operator]:
+    """All operators by name, sorted."""
+    return dict(sorted(_own().items()))
+
+
+@cache
+def _own() -> dict[str, Operator]:
+    found = [importlib.import_module(module).OPERATOR for module in CONTRACTS]
+    return {operator.name: operator for operator in found}
+
+
+@cache
+def from_file(path: Path) -> Operator:
+    """The OPERATOR of a contract file that is in no package: one's own operator, or a port under trial."""
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ImportError(f"{path}: not a Python file")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return replace(module.OPERATOR, contract=path)
+
+
+def get(name: str) -> Operator:
+    try:
+        return operators()[name]
+    except KeyError:
+        raise KeyError(f"no operator {name!r}; there are {', '.join(operators())}") from None
+
+
+def seeded(seed: int) -> Callable[..., torch.Tensor]:
+    """`normal(*shape)`: float64 values from N(0, 1), reproducible from `seed`."""
+    generator = torch.Generator().manual_seed(seed)
+    return lambda *shape: torch.randn(*shape, generator=generator, dtype=torch.float64)
+
+
+def with_gaps(values: torch.Tensor) -> torch.Tensor:
+    """The same values in a view with an offset, every other element of the last axis, and padded rows."""
+    shape = values.shape
+    home = torch.full((*shape[:-1], 2 * shape[-1] + 3), 7.0, dtype=values.dtype)
+    view = home[..., 1:1 + 2 * shape[-1]:2]
+    view.copy_(values)
+    return view
+
+
+def axes_swapped(values: torch.Tensor, first: int, second: int) -> torch.Tensor:
+    """The same values, laid out with two axes in the other order."""
+    return values.transpose(first, second).contiguous().transpose(first, second)

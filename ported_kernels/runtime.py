@@ -1,0 +1,180 @@
+"""Where kernels run: which devices there are, how large they are, and entering one.
+
+Three devices, one code path: a wrapper checks its arguments, opens `on(tensor.device)` and launches.
+- `npu`: torch_npu and triton-ascend; torch_npu is imported when an NPU is first asked for, not before;
+- `cuda`: triton;
+- `cpu`: Triton's interpreter (see interpreter.py). Nothing is to be set in the environment.
+
+    with runtime.on(x.device):
+        kernel[(runtime.vector_programs(x.device, tasks),)](x, ...)
+
+Modules that were not written for this, such as ports of upstream files, run the same way: import them with
+`load(path, "cpu")` and call their functions inside `on("cpu")`. Autotuned kernels then take their first
+configuration. A child process with TRITON_INTERPRET=1 is not needed, but works: `on` corrects that one, too.
+"""
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import sys
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+
+import torch
+
+from ported_kernels import interpreter
+
+DEVICES = ("npu", "cuda", "cpu")
+KIB = 1024
+
+# Unified Buffer of one vector core; AscendNPU-IR, NPUTargetSpec.td (248 KB usable on the 950 family).
+UB_BYTES = {"Ascend910B": 192 * KIB, "Ascend910_93": 192 * KIB,
+            "Ascend910_95": 248 * KIB, "Ascend950": 248 * KIB}
+
+
+class DeviceUnavailable(RuntimeError):
+    """The device was asked for and is not there; the message says why and what would help."""
+
+
+@dataclass(frozen=True)
+class Properties:
+    """What a launch needs to know of a device; `arch` is the SoC, the GPU's name, or "interpreter"."""
+
+    arch: str
+    cube_cores: int
+    vector_cores: int
+    ub_bytes: int | None     # None: the device has no Unified Buffer
+
+
+def why_not(device: str) -> str | None:
+    """Why nothing can run on `device` ("npu", "cuda" or "cpu") here, or None when it can."""
+    if device not in DEVICES:
+        raise ValueError(f"device: expected one of {', '.join(DEVICES)}, got {device!r}")
+    if device == "cpu":
+        return interpreter.unusable()
+    return _why_no_npu() if device == "npu" else _why_no_cuda()
+
+
+def default_device() -> str:
+    """The first of npu, cuda, cpu that is there."""
+    for device in DEVICES:
+        if why_not(device) is None:
+            return device
+    raise DeviceUnavailable("; ".join(f"{device}: {why_not(device)}" for device in DEVICES))
+
+
+def require(device: str) -> None:
+    """Raises `DeviceUnavailable` when `device` cannot be used here."""
+    if reason := why_not(device):
+        raise DeviceUnavailable(f"device {device!r}: {reason}")
+
+
+def properties(device: str) -> Properties:
+    """Core counts and Unified Buffer size, asked once.
+
+    The CPU counts as few cores, because its programs run one after another and several tasks to a program
+    show more. While launches are recorded for the compiler, it has the cores of the NPU that the active
+    driver names.
+    """
+    require(device)
+    return _npu_properties() if device == "cpu" and interpreter.recording() else _properties(device)
+
+
+def _npu_properties() -> Properties:
+    from triton.runtime import driver
+
+    counts = driver.active.utils.get_device_properties(driver.active.get_current_device())
+    arch = str(driver.active.get_current_target().arch)
+    family = next((name for name in UB_BYTES if arch.startswith(name)), "Ascend910B")
+    return Properties(arch, counts["num_aicore"], counts["num_vectorcore"], UB_BYTES[family])
+
+
+@cache
+def _properties(device: str) -> Properties:
+    if device == "npu":
+        return _npu_properties()
+    if device == "cuda":
+        gpu = torch.cuda.get_device_properties(torch.cuda.current_device())
+        return Properties(gpu.name, gpu.multi_processor_count, gpu.multi_processor_count, None)
+    return Properties("interpreter", 2, 4, UB_BYTES["Ascend910B"])
+
+
+# A GPU hides latency with several programs on one multiprocessor; an Ascend core runs one at a time.
+PROGRAMS_PER_CORE = {"npu": 1, "cuda": 16, "cpu": 1}
+
+
+def vector_programs(device: torch.device | str, tasks: int) -> int:
+    """Programs of a one-dimensional grid for vector kernels that loop over `tasks`: one for each physical
+    vector core, never more than there are tasks."""
+    kind = torch.device(device).type
+    return max(1, min(tasks, properties(kind).vector_cores * PROGRAMS_PER_CORE[kind]))
+
+
+def on(device: torch.device | str) -> AbstractContextManager:
+    """Launches inside go to `device`; on the CPU, to Triton's interpreter."""
+    device = torch.device(device)
+    require(device.type)
+    if device.type == "cpu":
+        return interpreter.interpreted()
+    return getattr(torch, device.type).device(device)
+
+
+def load(path: str | Path, device: str = "cpu", root: str | Path | None = None) -> ModuleType:
+    """Imports the file `path` with what `device` needs in place.
+
+    A file whose imports expect a package (`from mamba_ssm.ops... import ...`) is given the folder that holds
+    that package as `root`; it is then imported under its dotted name, and `root` leaves sys.path again.
+    """
+    path = Path(path).resolve()
+    with on(device), _on_path(root):
+        if root is not None:
+            dotted = ".".join(path.relative_to(Path(root).resolve()).with_suffix("").parts)
+            return importlib.import_module(dotted)
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        if spec is None or spec.loader is None:
+            raise ImportError(f"{path}: not a Python file")
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+
+@contextlib.contextmanager
+def _on_path(root: str | Path | None) -> Iterator[None]:
+    entry = None if root is None else str(Path(root).resolve())
+    if entry:
+        sys.path.insert(0, entry)
+    try:
+        yield
+    finally:
+        if entry:
+            sys.path.remove(entry)
+
+
+@cache
+def _why_no_npu() -> str | None:
+    if importlib.util.find_spec("torch_npu") is None:
+        return "torch_npu is not installed; on a machine with CANN: pip install 'triton-ascend-migrate[npu]'"
+    try:
+        npu = importlib.import_module("torch_npu").npu
+    except Exception as error:     # a CANN that does not match fails in many ways
+        return f"torch_npu cannot be imported ({error}); was CANN's set_env.sh sourced?"
+    return None if npu.is_available() else "torch_npu sees no NPU"
+
+
+@cache
+def _why_no_cuda() -> str | None:
+    if not torch.cuda.is_available():
+        return "torch sees no CUDA device"
+    try:
+        from triton.backends import backends
+    except ImportError as error:
+        return f"triton cannot be imported ({error}); install: pip install 'triton-ascend-migrate[cuda]'"
+    if "nvidia" not in backends and "amd" not in backends:
+        return ("the installed triton has no GPU backend (triton-ascend takes the folder of triton); "
+                "use another environment: pip install 'triton-ascend-migrate[cuda]'")
+    return None

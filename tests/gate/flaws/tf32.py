@@ -1,0 +1,17 @@
+"""A product asked for in TF32."""
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def matmul(a, b, c, N: tl.constexpr):
+    i = tl.arange(0, N)
+    left = tl.load(a + i[:, None] * N + i[None, :])
+    right = tl.load(b + i[:, None] * N + i[None, :])
+    tl.store(c + i[:, None] * N + i[None, :], tl.dot(left, right, input_precision="tf32"))
+
+
+def gate_cases():
+    x = torch.zeros(4096)
+    yield "fp32", lambda m: m.matmul[(1,)](x, x, x, N=32)
