@@ -90,9 +90,9 @@ class _Judge:
         stuck = [self._stopped(found, target, Kernel("", 0), [*start, _stage("launch", failed)], failed, [case])
                  for case, failed in found.failed_cases.items()]
         reached = {launch.facts["kernel"] for launch in found.launches.values()}
-        # an operator answers for what its cases launch; a file for every kernel in it
-        idle = [] if found.unit.operators and not found.unit.case_files and found.unit.name in found.unit.operators \
-            else [k for k in source.kernels if k.name not in reached]
+        # a file answers for every kernel in it; an operator, and a choice of cases, for what they launch
+        whole = not self.settings.only and found.unit.name not in found.unit.operators
+        idle = [k for k in source.kernels if k.name not in reached] if whole else []
         untried = [Verdict(found.unit.name, k.name, target.name, place=Place(str(found.unit.file), k.line),
                            stages=[*start, Stage("launch", Outcome.NOT_TRIED, NO_CASE)]) for k in idle]
         if not reached and not stuck and not untried:

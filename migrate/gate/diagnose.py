@@ -103,9 +103,17 @@ def front_end(error: Mapping[str, Any]) -> Diagnosis:
                          "tl.math, or triton.language.extra.ascend.libdevice", place)
     for known in FRONT_END:
         if found := re.search(known.pattern, message) or (known.name == "descriptor" and _DESCRIPTOR_LINE.search(line)):
-            return _from(known, found, place)
+            return _from(known, found, _descriptor_line(place) if known.name == "descriptor" else place)
     first = next((part.strip() for part in message.splitlines() if part.strip()), "no message")
     return Diagnosis("front-end-error", "error", f"{error['type']}: {first}".removeprefix(": ")[:300], "", place)
+
+
+def _descriptor_line(place: Place | None) -> Place | None:
+    """The type error shows where the tile is used; the nearest descriptor above it is to blame."""
+    for line in range(place.line if place else 0, 0, -1):
+        if place and _DESCRIPTOR_LINE.search(linecache.getline(place.file, line)):
+            return Place(place.file, line)
+    return place
 
 
 def _from(known: Known, found: re.Match[str], place: Place | None) -> Diagnosis:
@@ -171,6 +179,12 @@ class Buffer:
     dtype: str
     place: Place | None
 
+    def padding(self, constants: Mapping[str, Any]) -> int:
+        """How many times its data the buffer takes, because elements that lie apart are padded to 32 bytes each."""
+        shape = self.shape[:-1] if len(self.shape) > 2 and self.shape[-1] == 1 else self.shape
+        pads = len(shape) > 2 and shape[-1] * int(re.sub(r"\D", "", self.dtype)) == 256
+        return shape[-1] if pads and shape[-1] not in constants.values() else 0
+
     def __str__(self) -> str:
         at = f" at line {self.place.line}" if self.place else ""
         return f"{self.bits:,} bits, {'x'.join(map(str, self.shape))} {self.dtype}{at}"
@@ -195,11 +209,7 @@ def overflow(step: Step, constants: Mapping[str, Any], fallback: Place | None) -
     name = BUFFERS.get(space, space)
     ir = Path(step.failed_ir).read_text() if step.failed_ir else ""
     found = buffers(ir, space)
-    by_line: dict[Place | None, int] = {}
-    for buffer in found:
-        by_line[buffer.place] = by_line.get(buffer.place, 0) + buffer.bits
-    places = sorted((p for p in by_line if p), key=lambda p: -by_line[p])
-    place = places[0] if places else fallback
+    place = _heaviest_line(found) or fallback
     tiles = _tiles(found, constants)
     text = (f"{name} overflow, {needed:,} of {available:,} bits ({(needed / available - 1) * 100:.0f} % too many)")
     if tiles:
@@ -209,10 +219,21 @@ def overflow(step: Step, constants: Mapping[str, Any], fallback: Place | None) -
     hint = {"UB": "halve one of these axes, drop temporaries, or split the kernel",
             "L1": "fewer products at a time, or smaller operands",
             "L0C": "an accumulator of at most 128 x 256 float32"}.get(name, "smaller tiles")
-    if padded := next((b for b in found[:3] if len(b.shape) > 2 and b.shape[-1] == 1 and b.shape[-2] in (8, 16)), None):
-        hint = (f"the last axis is padded {padded.shape[-2]} times, as after tl.split, tl.join or a load with stride "
-                "2: use contiguous halves")
+    if padded := next((b for b in found[:3] if b.padding(constants)), None):
+        size = "x".join(map(str, padded.shape))
+        hint = (f"the last axis of {size} is padding, {padded.padding(constants)} times the "
+                "data: contiguous halves in place of tl.split and tl.join, no transposed or run-time strides")
     return Diagnosis(f"{name.lower()}-overflow", "error", text, hint, place, name, needed, available, tiles)
+
+
+def _heaviest_line(found: list[Buffer]) -> Place | None:
+    """Of the lines that need a buffer of the largest size, the one that needs most in all."""
+    total: dict[Place, int] = {}
+    for buffer in found:
+        if buffer.place:
+            total[buffer.place] = total.get(buffer.place, 0) + buffer.bits
+    largest = [b.place for b in found if b.place and b.bits == found[0].bits]
+    return max(largest or total, key=lambda place: total[place], default=None)
 
 
 def _distinct(found: Iterable[Buffer]) -> list[Buffer]:

@@ -6,6 +6,7 @@ its own, as `gate_cases()`.
 """
 from __future__ import annotations
 
+import importlib
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -26,9 +27,7 @@ def of_file(path: Path, module: ModuleType) -> Iterator[Case]:
 
 def of_operator(name: str) -> Iterator[Case]:
     """Every case of an operator, in every dtype it takes."""
-    from ported_kernels import catalog
-
-    operator = catalog.get(name)
+    operator = importlib.import_module("ported_kernels.catalog").get(name)
     for case in operator.cases:
         for dtype in operator.dtypes:
             yield f"{case.name} {str(dtype).removeprefix('torch.')}", partial(_call, operator, case, dtype)

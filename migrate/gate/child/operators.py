@@ -1,6 +1,7 @@
 """Print the operators of the catalogue as one line of JSON: name, the file of the wrapper, its import root."""
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import json
 from pathlib import Path
@@ -17,7 +18,7 @@ def wrapper_file(operator: Any) -> Path:
 
 
 def main() -> None:
-    from ported_kernels import catalog
+    catalog = importlib.import_module("ported_kernels.catalog")
 
     print(json.dumps({name: {"file": str(wrapper_file(operator)), "root": str(operator.root or "")}
                       for name, operator in catalog.operators().items()}))

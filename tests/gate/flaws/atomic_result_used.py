@@ -7,7 +7,7 @@ import triton.language as tl
 @triton.jit
 def running(total, x, before, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
-    old = tl.atomic_add(total + at, tl.load(x + at))
+    old = tl.atomic_add(total + at, tl.load(x + at))  # flaw
     tl.store(before + tl.program_id(0) * BLOCK + at, old)
 
 

@@ -11,7 +11,7 @@ def until(x, y, n, BLOCK: tl.constexpr):
     for i in range(n):
         tile = tl.load(x + i * BLOCK + at)
         if tl.sum(tile) > 1.0:
-            break
+            break  # flaw
         total += tile
     tl.store(y + at, total)
 

@@ -13,7 +13,7 @@ def transition(k, w, g, out, chunks, K: tl.constexpr, BT: tl.constexpr):
         weight = tl.load(w + (c * BT + t)[:, None] * K + i[None, :])
         decay = tl.exp2(tl.load(g + c * K + i))
         step = tl.where(i[:, None] == i[None, :], decay[:, None], 0.0) - tl.dot(tl.trans(key), weight)
-        state = tl.dot(step, state)
+        state = tl.dot(step, state)  # flaw
     tl.store(out + i[:, None] * K + i[None, :], state)
 
 

@@ -8,7 +8,7 @@ import triton.language as tl
 def pick(x, y, a, b, c, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     tile = tl.load(x + at)
-    if a > 0 or b > 0 or c > 0:
+    if a > 0 or b > 0 or c > 0:  # flaw
         tile = tile * 2
     tl.store(y + at, tile)
 

@@ -7,7 +7,7 @@ import triton.language as tl
 @triton.jit
 def copy(x, y, n, BLOCK: tl.constexpr):
     source = tl.make_tensor_descriptor(x, shape=[n], strides=[1], block_shape=[BLOCK])
-    tile = source.load([tl.program_id(0) * BLOCK])
+    tile = source.load([tl.program_id(0) * BLOCK])  # flaw
     tl.store(y + tl.arange(0, BLOCK), tile)
 
 

@@ -9,7 +9,7 @@ def matmul(a, b, c, N: tl.constexpr):
     i = tl.arange(0, N)
     left = tl.load(a + i[:, None] * N + i[None, :])
     right = tl.load(b + i[:, None] * N + i[None, :])
-    tl.store(c + i[:, None] * N + i[None, :], tl.dot(left, right))
+    tl.store(c + i[:, None] * N + i[None, :], tl.dot(left, right))  # flaw
 
 
 def gate_cases():

@@ -12,7 +12,7 @@ def states(x, y, h, n, B: tl.constexpr):
         tl.store(h + t * B * B + i[:, None] * B + i[None, :], state)
         left = tl.load(x + t * B * B + i[:, None] * B + i[None, :])
         right = tl.load(y + t * B * B + i[:, None] * B + i[None, :])
-        state += tl.dot(left, right)
+        state += tl.dot(left, right)  # flaw
 
 
 def gate_cases():

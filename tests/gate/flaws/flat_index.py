@@ -7,7 +7,7 @@ import triton.language as tl
 @triton.jit
 def columns(x, y, S, N, BLOCK: tl.constexpr):
     f = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tile = tl.load(x + (f // N) * S + f % N)
+    tile = tl.load(x + (f // N) * S + f % N)  # flaw
     tl.store(y + f, tile)
 
 

@@ -10,7 +10,7 @@ def scale(x, y, BLOCK: tl.constexpr):
     tl.store(y + at, tl.load(x + at) * 2)
 
 
-triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8))
+triton.set_allocator(lambda size, alignment, stream: torch.empty(size, dtype=torch.int8))  # flaw
 
 
 def gate_cases():

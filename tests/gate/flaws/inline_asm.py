@@ -8,7 +8,7 @@ import triton.language as tl
 def fast_tanh(x, y, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     tile = tl.load(x + at)
-    tile = tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [tile], tl.float32, True, 1)
+    tile = tl.inline_asm_elementwise("tanh.approx.f32 $0, $1;", "=f,f", [tile], tl.float32, True, 1)  # flaw
     tl.store(y + at, tile)
 
 

@@ -9,7 +9,7 @@ def shift(ids, out, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     keep = at < n
     tile = tl.load(ids + at, mask=keep, other=0)
-    tl.store(out + at, tile * 3 + 1, mask=keep)
+    tl.store(out + at, tile * 3 + 1, mask=keep)  # flaw
 
 
 def gate_cases():

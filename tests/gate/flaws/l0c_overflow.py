@@ -9,7 +9,7 @@ def matmul(a, b, c, M: tl.constexpr, N: tl.constexpr, K: tl.constexpr):
     m, n, k = tl.arange(0, M), tl.arange(0, N), tl.arange(0, K)
     left = tl.load(a + m[:, None] * K + k[None, :])
     right = tl.load(b + k[:, None] * N + n[None, :])
-    product = tl.dot(left, right)
+    product = tl.dot(left, right)  # flaw
     tl.store(c + m[:, None] * N + n[None, :], product)
 
 

@@ -8,7 +8,7 @@ import triton.language as tl
 def running_sum(x, y, R: tl.constexpr, C: tl.constexpr):
     r, c = tl.arange(0, R), tl.arange(0, C)
     tile = tl.load(x + r[:, None] * C + c[None, :])
-    total = tl.cumsum(tile, axis=1)
+    total = tl.cumsum(tile, axis=1)  # flaw
     tl.store(y + r[:, None] * C + c[None, :], total)
 
 

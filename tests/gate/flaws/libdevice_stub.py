@@ -8,7 +8,7 @@ from triton.language.extra import libdevice
 @triton.jit
 def power(x, y, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
-    tl.store(y + at, libdevice.tanh(tl.load(x + at)) + 1.0)
+    tl.store(y + at, libdevice.tanh(tl.load(x + at)) + 1.0)  # flaw
 
 
 def gate_cases():

@@ -7,7 +7,7 @@ import triton.language as tl
 @triton.jit
 def keep(x, flags, y, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
-    tile = tl.load(x + at, mask=tl.load(flags + at), other=0.0)
+    tile = tl.load(x + at, mask=tl.load(flags + at), other=0.0)  # flaw
     tl.store(y + at, tile)
 
 

@@ -8,7 +8,7 @@ import triton.language as tl
 def rows(x, y, M, B: tl.constexpr, N: tl.constexpr):
     m = tl.program_id(0) * B + tl.arange(0, B)
     n = tl.arange(0, N)
-    tile = tl.load(x + (m % M)[:, None] * N + n[None, :])
+    tile = tl.load(x + (m % M)[:, None] * N + n[None, :])  # flaw
     tl.store(y + m[:, None] * N + n[None, :], tile * 2, mask=(m < M)[:, None])
 
 

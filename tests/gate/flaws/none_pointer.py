@@ -9,7 +9,7 @@ def scale(x, bias, y, n, HAS_BIAS: tl.constexpr, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tile = tl.load(x + at)
     if HAS_BIAS or tl.program_id(0) < n:
-        tile += tl.load(bias + at)
+        tile += tl.load(bias + at)  # flaw
     tl.store(y + at, tile)
 
 

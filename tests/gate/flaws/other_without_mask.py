@@ -7,7 +7,7 @@ import triton.language as tl
 @triton.jit
 def copy(x, y, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
-    tl.store(y + at, tl.load(x + at, other=0.0))
+    tl.store(y + at, tl.load(x + at, other=0.0))  # flaw
 
 
 def gate_cases():

@@ -7,7 +7,7 @@ import triton.language as tl
 @triton.jit
 def choose(a, b, y, first, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
-    source = a if first > 3 else b
+    source = a if first > 3 else b  # flaw
     tl.store(y + at, tl.load(source + at))
 
 

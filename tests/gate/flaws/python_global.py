@@ -9,7 +9,7 @@ SCALE = 2.0
 @triton.jit
 def scale(x, y, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
-    tl.store(y + at, tl.load(x + at) * SCALE)
+    tl.store(y + at, tl.load(x + at) * SCALE)  # flaw
 
 
 def gate_cases():

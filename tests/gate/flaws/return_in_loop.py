@@ -8,7 +8,7 @@ import triton.language as tl
 def until(x, y, n, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     for i in range(n):
-        if i > 3:
+        if i > 3:  # flaw
             return
         tl.store(y + i * BLOCK + at, tl.load(x + i * BLOCK + at))
 

@@ -14,7 +14,7 @@ def recurrence(a, b, y, T: tl.constexpr):
     t = tl.arange(0, T)
     decay = tl.load(a + t)
     value = tl.load(b + t)
-    decay, value = tl.associative_scan((decay, value), 0, step)
+    decay, value = tl.associative_scan((decay, value), 0, step)  # flaw
     tl.store(y + t, value)
 
 

@@ -8,7 +8,7 @@ import triton.language as tl
 def first(x, y, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
     tile = tl.load(x + at)
-    tl.store(y + at, tile - tile[0])
+    tl.store(y + at, tile - tile[0])  # flaw
 
 
 def gate_cases():

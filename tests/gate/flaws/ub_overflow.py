@@ -8,7 +8,7 @@ import triton.language as tl
 def add(x, y, z, n, BLOCK: tl.constexpr):
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     keep = at < n
-    left = tl.load(x + at, mask=keep)
+    left = tl.load(x + at, mask=keep)  # flaw
     right = tl.load(y + at, mask=keep)
     tl.store(z + at, left + right, mask=keep)
 

@@ -12,4 +12,4 @@ def scale(x, y, BLOCK: tl.constexpr):
 
 def gate_cases():
     x = torch.zeros(4096)
-    yield "fp32", lambda m: m.scale[(1,)](x, x, BLOCK=256, maxnreg=128)
+    yield "fp32", lambda m: m.scale[(1,)](x, x, BLOCK=256, maxnreg=128)  # flaw

@@ -7,7 +7,7 @@ import triton.language as tl
 @triton.jit
 def scale(x, y, BLOCK: tl.constexpr):
     at = tl.arange(0, BLOCK)
-    tile = tl.load(x + at).to(tl.float64)
+    tile = tl.load(x + at).to(tl.float64)  # flaw
     tl.store(y + at, tile * 2)
 
 

@@ -7,7 +7,7 @@ import triton.language as tl
 @triton.jit
 def transpose(x, y, M: tl.constexpr, N: tl.constexpr):
     m, n = tl.arange(0, M), tl.arange(0, N)
-    tile = tl.load(x + m[:, None] + n[None, :] * M)
+    tile = tl.load(x + m[:, None] + n[None, :] * M)  # flaw
     tl.store(y + m[:, None] * N + n[None, :], tile * 2)
 
 
