@@ -403,7 +403,7 @@ def _why_not(param: str, sites: list[Strides]) -> str:
         if tensor.shape is None:
             return f"the shape of `{arg.tensor}` could not be inferred"
         if not tensor.contiguous:
-            return f"`{arg.tensor}` is not proven contiguous (ASC003 makes it so)"
+            return f"`{arg.tensor}` is not proven contiguous"
         if not -len(tensor.shape) <= arg.axis < len(tensor.shape):
             return f"`{arg.tensor}` has no axis {arg.axis}"
         for other in site.borrowers.get(param, ()):
