@@ -317,6 +317,7 @@ def entered(device: str) -> Iterator[None]:
         yield
         return
     from interpreter_stand_ins import installed
+
     from ported_kernels.interpreter import interpreted
 
     with interpreted(), installed():

@@ -80,5 +80,6 @@ def cases() -> Iterator[Case]:
                 yield name, partial(_call, call, dtype, varlen)
 
 
-def _call(call: Callable[[ModuleType, _Inputs], object], dtype: torch.dtype, varlen: bool, module: ModuleType) -> object:
+def _call(call: Callable[[ModuleType, _Inputs], object], dtype: torch.dtype, varlen: bool,
+          module: ModuleType) -> object:
     return call(module, _Inputs(dtype, varlen))
