@@ -8,7 +8,8 @@ import libcst as cst
 
 from migrate.analysis.kernels import Kernel
 from migrate.analysis.launches import Bound, Launch
-from migrate.analysis.shapes import NONE, Env, HostShapes, Tensor, as_tensor, host_shapes, resolve
+from migrate.analysis.shapes import HostShapes, host_shapes
+from migrate.analysis.values import NONE, Env, Tensor, as_tensor, resolve
 from migrate.edit import code
 from migrate.tree import children, find
 

@@ -6,8 +6,8 @@ import re
 import libcst as cst
 
 from migrate.analysis.launches import Launch, assignments, is_launch
-from migrate.analysis.shapes import Tensor
 from migrate.analysis.strides import StrideArg, Strides, compared_with_zero, strides_of
+from migrate.analysis.values import Tensor
 from migrate.edit import code, removed, statement
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.tree import Edit, find
