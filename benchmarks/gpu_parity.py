@@ -85,6 +85,18 @@ def few_configurations(limit: int) -> Callable[..., Any]:
     return autotune
 
 
+@contextlib.contextmanager
+def one_stage() -> Iterator[None]:
+    """Launches that do not say otherwise are not pipelined: a port names no `num_stages`, and three may not fit a GPU."""
+    run = triton.runtime.jit.JITFunction.run
+
+    def launch(self: Any, *args: Any, **kwargs: Any) -> Any:
+        return run(self, *args, **({"num_stages": 1} | kwargs))
+
+    with mock.patch.object(triton.runtime.jit.JITFunction, "run", launch):
+        yield
+
+
 def find_release(given: str | None) -> Path:
     places = [Path(given)] if given else [ROOT / "upstream_snapshots/unpacked" / RELEASE]
     for place in places:
@@ -259,17 +271,29 @@ def run_row(planned: Planned, options: argparse.Namespace) -> Row:
     functions: dict[str, Callable[..., Any]] = {}
     faults = []
     arguments = case.arguments(draw)
+    stages = contextlib.ExitStack()
+
+    def attempt(side: str) -> None:
+        functions[side] = function_of(side, case)
+        results[side] = outputs_of(functions[side], case, arguments)
+        if options.device == "cuda":
+            torch.cuda.synchronize()
+
     for side in ("upstream", "port"):
         try:
-            functions[side] = function_of(side, case)
-            results[side] = outputs_of(functions[side], case, arguments)
-            if options.device == "cuda":
-                torch.cuda.synchronize()
+            try:
+                attempt(side)
+            except triton.runtime.errors.OutOfResources:
+                if side == "upstream":
+                    raise
+                stages.enter_context(one_stage())
+                attempt(side)
         except Exception as error:
             if options.trace:
                 traceback.print_exc()
             faults.append(f"{side}: {short(error)}")
     if faults:
+        stages.close()
         row.verdict = "; ".join(faults)
         return row
     difference = compare(results["upstream"], results["port"], planned.dtype, bounds(options.device))
@@ -278,10 +302,12 @@ def run_row(planned: Planned, options: argparse.Namespace) -> Row:
     row.verdict += unspecified(results["upstream"]) if options.trace else ""
     if options.time:
         try:
-            row.upstream_ms = milliseconds(functions["upstream"], arguments)
             row.port_ms = milliseconds(functions["port"], arguments)
+            stages.close()
+            row.upstream_ms = milliseconds(functions["upstream"], arguments)
         except Exception as error:
             row.verdict = f"{row.verdict}; when timed: {short(error)}"
+    stages.close()
     return row
 
 
