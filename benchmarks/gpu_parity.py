@@ -87,7 +87,7 @@ def few_configurations(limit: int) -> Callable[..., Any]:
 
 @contextlib.contextmanager
 def one_stage() -> Iterator[None]:
-    """Launches that do not say otherwise are not pipelined: a port names no `num_stages`, and three may not fit a GPU."""
+    """Launches that do not say otherwise are not pipelined: ports name no `num_stages`, and three may not fit."""
     run = triton.runtime.jit.JITFunction.run
 
     def launch(self: Any, *args: Any, **kwargs: Any) -> Any:
