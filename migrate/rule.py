@@ -63,8 +63,13 @@ class Note:
     def at(self, source: Source) -> Finding:
         tree = source.tree
         line, col, _ = tree.span(self.node)
-        decorator = self.node if isinstance(self.node, cst.Decorator) else tree.enclosing(self.node, cst.Decorator)
-        first = tree.span(decorator or tree.statement(self.node))[0]
+        above: cst.CSTNode | None = self.node if isinstance(self.node, cst.Decorator) else \
+            tree.enclosing(self.node, cst.Decorator)
+        if above is None:
+            above = tree.statement(self.node)
+            if isinstance(above, (cst.FunctionDef, cst.ClassDef)) and above.decorators:
+                above = above.decorators[0]
+        first = tree.span(above)[0]
         return Finding(self.rule.id, line, col, self.message, self.edited, first)
 
 

@@ -135,3 +135,44 @@ def test_a_kernel_that_another_module_launches_keeps_its_strides() -> None:
     outcome = engine.apply(Source.parse(text, module="pkg.one", project=project), [ContiguousInputs, DropStrides])
     assert kept(outcome.final.text)
     assert "another module" in outcome.open[0].message
+
+
+BORROWED = """
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def kernel(x, y, z, n, stride_x, stride_y, BLOCK: tl.constexpr):
+    row = tl.program_id(0)
+    at = tl.arange(0, BLOCK)
+    value = tl.load(x + row * stride_x + at, mask=at < n)
+    tl.store(y + row * stride_y + at, value, mask=at < n)
+    tl.store(z + row * stride_x + at, value, mask=at < n)
+
+
+def host(x):
+    rows, n = x.shape
+    y = torch.empty(rows, n)
+    z = torch.empty_like(x)
+    assert z.stride() == x.stride()
+    kernel[(rows,)](x, y, z, n, x.stride(0), y.stride(0), BLOCK=64)
+    return y, z
+"""
+
+
+def test_a_tensor_addressed_with_the_strides_of_another_is_made_contiguous_too() -> None:
+    outcome = engine.apply(Source.parse(BORROWED), [ContiguousInputs, DropStrides])
+    text = outcome.final.text
+    assert "z = torch.empty_like(x, memory_format=torch.contiguous_format)" in text
+    assert "assert z.stride()" not in text
+    assert "tl.store(z + row * n + at" in text
+
+
+def test_a_borrowed_stride_stays_where_the_borrower_is_not_contiguous() -> None:
+    text = BORROWED.replace("x.shape\n", "x.shape\n    x = x.contiguous()\n").replace(
+        "torch.empty_like(x)", "torch.empty(n, rows).t()")
+    outcome = engine.apply(Source.parse(text), [ContiguousInputs, DropStrides])
+    assert re.search(r"def kernel\([^)]*stride_x: tl.constexpr", outcome.final.text)
+    assert any("addressed with it too" in f.message for f in outcome.open)

@@ -7,7 +7,8 @@ import libcst as cst
 import pytest
 
 from migrate.analysis.dims import Dim
-from migrate.analysis.shapes import HostShapes, as_dim, as_tensor
+from migrate.analysis.shapes import HostShapes
+from migrate.analysis.values import as_dim, as_tensor
 from migrate.source import Source
 
 HEAD = "import math\nimport torch\nimport triton\nfrom einops import rearrange\n\n"

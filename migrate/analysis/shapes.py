@@ -6,72 +6,47 @@ from allocations, views and einops patterns; what it does not know stays unknown
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
 from migrate.analysis.dims import Dim, product
+from migrate.analysis.host_syntax import (
+    axis_of,
+    blocks_of,
+    body_of,
+    einops_groups,
+    int_of,
+    literal_index,
+    rank_owner,
+    shape_owner,
+    tested_for_none,
+)
+from migrate.analysis.values import (
+    NONE,
+    Choice,
+    Env,
+    Nothing,
+    Several,
+    Tensor,
+    Unknown,
+    Value,
+    as_dim,
+    as_tensor,
+    assume_test,
+    depth,
+    may_alias_caller,
+    spell,
+    without_none,
+)
 from migrate.edit import code
 from migrate.tree import find
 
 if TYPE_CHECKING:
     from migrate.source import Source
 
-
-@dataclass(frozen=True)
-class Unknown:
-    """A value of which only the name is known; `label` is unique in the function."""
-
-    label: str
-    external: bool = False      # came in from the caller, or may be a view of what did
-    optional: bool = False      # may be None
-
-
-@dataclass(frozen=True)
-class Tensor:
-    """A tensor. `shape` is None where the rank or a dimension is unknown; `axes` then has the known ones."""
-
-    shape: tuple[Dim, ...] | None = None
-    axes: tuple[tuple[int, Dim], ...] = ()
-    rank: int | None = None
-    contiguous: bool = False    # proven; False means not known
-    external: bool = True
-    optional: bool = False
-    layout: str = ""            # "transposed" or "expanded": a view whose strides mean something
-
-    def dim(self, axis: int) -> Dim | None:
-        if self.shape is not None:
-            return self.shape[axis] if -len(self.shape) <= axis < len(self.shape) else None
-        return dict(self.axes).get(axis)
-
-
-@dataclass(frozen=True)
-class Several:
-    """A tuple or list of values: a shape, or several results."""
-
-    items: tuple[Value, ...]
-
-
-@dataclass(frozen=True)
-class Choice:
-    """One of two values, and the test that decides. `label` names it where it is used as a number."""
-
-    test: str
-    then: Value
-    orelse: Value
-    label: str
-
-
-class _Nothing:
-    def __repr__(self) -> str:
-        return "NONE"
-
-
-NONE = _Nothing()                                # Python's None
-Value = Dim | Unknown | Tensor | Several | Choice | _Nothing
-Env = dict[str, Value]
 DEPTH = 4                                        # of nested choices: deeper ones are unknown
 
 KEEP_SHAPE = frozenset({"contiguous", "to", "float", "half", "bfloat16", "double", "int", "long", "detach", "clone",
@@ -146,10 +121,10 @@ class HostShapes:
             for item in node.items:
                 if item.asname is not None:
                     self._assign(item.asname.name, None, env)
-            return self._block(_body(node.body), env)
+            return self._block(body_of(node.body), env)
         if isinstance(node, (cst.For, cst.While, cst.Try)):
             self._forget(node, env)
-            for block in _blocks(node):
+            for block in blocks_of(node):
                 self._block(block, dict(env))
             self._forget(node, env)
         elif isinstance(node, (cst.FunctionDef, cst.ClassDef)):
@@ -179,11 +154,11 @@ class HostShapes:
         key, sense = self._key(node.test, self._versions)
         then, other = dict(env), dict(env)
         start = dict(self._versions)
-        _assume(then, key, sense)
-        _assume(other, key, not sense)
+        assume_test(then, key, sense)
+        assume_test(other, key, not sense)
         self._learn(node.test, True, then)
         learnt = dict(then)
-        then_ends = self._block(_body(node.body), then)
+        then_ends = self._block(body_of(node.body), then)
         after_then, self._versions = self._versions, dict(start)
         self._learn(node.test, False, other)
         narrowed = dict(other)
@@ -192,7 +167,7 @@ class HostShapes:
             self._before[node.orelse] = (dict(other), dict(self._versions))
             other_ends = self._if(node.orelse, other)
         elif node.orelse is not None:
-            other_ends = self._block(_body(node.orelse.body), other)
+            other_ends = self._block(body_of(node.orelse.body), other)
         if not then_ends and not other_ends:
             return False
         for name in after_then.keys() | self._versions.keys():
@@ -226,9 +201,9 @@ class HostShapes:
         if isinstance(a, Several) and isinstance(b, Several) and len(a.items) == len(b.items):
             return Several(tuple(self._either(key, x, y, f"{name}_{i}")
                                  for i, (x, y) in enumerate(zip(a.items, b.items, strict=True))))
-        if key and max(_depth(a), _depth(b)) < DEPTH:
+        if key and max(depth(a), depth(b)) < DEPTH:
             return Choice(key, a, b, self._label(name))
-        return Unknown(self._label(name), external=_external(a) or _external(b), optional=True)
+        return Unknown(self._label(name), external=may_alias_caller(a) or may_alias_caller(b), optional=True)
 
     def _forget(self, node: cst.CSTNode, env: Env) -> None:
         """Names that a loop or a try block assigns are unknown inside and after it."""
@@ -261,9 +236,9 @@ class HostShapes:
                 for element, item in zip(target.elements, got.items, strict=True):
                     self._bind(element.value, item, env)
                 return
-            owner = _shape_owner(value)
+            owner = shape_owner(value)
             if owner is not None:
-                known = _as_tensor(env.get(owner))
+                known = as_tensor(env.get(owner))
                 axes = dict(known.axes)
                 dims = []
                 for i, element in enumerate(target.elements):
@@ -308,7 +283,7 @@ class HostShapes:
             flag = self._tests.get(f"{test.value}@{versions.get(test.value, 0)}")
             if flag is not None:                # `has_z = z is not None`: the flag and the test are one condition
                 return flag[1], flag[2] == sense
-        tested = _tested_for_none(test, is_none=True)
+        tested = tested_for_none(test, is_none=True)
         if tested is not None:
             return f"{tested}@{versions.get('?' + tested, 0)} is None", sense
         names = {n.value for n in find(test, cst.Name)}
@@ -332,7 +307,7 @@ class HostShapes:
             else:
                 # "x is None or <fact on x>" holds, or "x is not None and <...>" does not: where x is None the fact
                 # says nothing, and where it is not, it applies.
-                name = _tested_for_none(test.left, is_none=holds)
+                name = tested_for_none(test.left, is_none=holds)
                 if name is not None and name in env:
                     narrowed = dict(env)
                     self._learn(test.right, holds, narrowed)
@@ -348,7 +323,7 @@ class HostShapes:
               and test.func.attr.value == "is_contiguous" and isinstance(test.func.value, cst.Name)):
             name = test.func.value.value
             if name in env:
-                env[name] = replace(_as_tensor(env[name]), contiguous=True)
+                env[name] = replace(as_tensor(env[name]), contiguous=True)
 
     def _compare(self, left: cst.BaseExpression, operator: cst.BaseCompOp, right: cst.BaseExpression, holds: bool,
                  env: Env) -> None:
@@ -360,27 +335,27 @@ class HostShapes:
         if not (isinstance(operator, cst.Equal) if holds else isinstance(operator, cst.NotEqual)):
             return
         for this, that in ((left, right), (right, left)):
-            owner = _shape_owner(this)
+            owner = shape_owner(this)
             if owner is not None and owner in env:
-                known = _as_tensor(env[owner])
+                known = as_tensor(env[owner])
                 shape = self._shape(that, env)
                 if shape is not None and (known.shape is None or isinstance(that, (cst.Tuple, cst.List))):
                     env[owner] = replace(known, shape=shape, axes=(), rank=len(shape))
                     return
-            axis = _axis_of(this)
+            axis = axis_of(this)
             if axis is not None and axis[0] in env:
-                dim = _as_dim(self.value(that, env, ""))
-                known = _as_tensor(env[axis[0]])
+                dim = as_dim(self.value(that, env, ""))
+                known = as_tensor(env[axis[0]])
                 if dim is not None and known.shape is None:
                     env[axis[0]] = replace(known, axes=tuple({**dict(known.axes), axis[1]: dim}.items()))
                     return
-            owner = _rank_owner(this)
+            owner = rank_owner(this)
             if owner is not None and owner in env and isinstance(that, cst.Integer):
                 self._rank(owner, that.evaluated_value, env)
                 return
 
     def _rank(self, owner: str, rank: int, env: Env) -> None:
-        known = _as_tensor(env[owner])
+        known = as_tensor(env[owner])
         if known.shape is None:
             axes = dict(known.axes)
             shape = tuple(axes.get(i) or axes.get(i - rank) or Dim.symbol(self._label(f"{owner}.shape[{i}]"))
@@ -393,7 +368,7 @@ class HostShapes:
         """What an expression is; None for "nothing is known". `label` names a new symbol."""
         if isinstance(node, cst.Name):
             return NONE if node.value == "None" else env.get(node.value)
-        number = _int(node)
+        number = int_of(node)
         if number is not None:
             return Dim.number(number)
         if isinstance(node, (cst.Tuple, cst.List)):
@@ -430,7 +405,7 @@ class HostShapes:
         parts = {n.value: env[n.value] for n in find(node, cst.Name) if n.value in env}
         calls = [self.source.qualified(c.func) for c in find(node, cst.Call)]
         if all(c in PURE or c.endswith((".dim", ".size", ".numel")) for c in calls):
-            text = re.sub(r"[A-Za-z_]\w*", lambda m: f"{{{_spell(parts[m[0]])}}}" if m[0] in parts else m[0],
+            text = re.sub(r"[A-Za-z_]\w*", lambda m: f"{{{spell(parts[m[0]])}}}" if m[0] in parts else m[0],
                           code(node))
             return Dim.symbol(" ".join(text.split()))
         return Dim.symbol(self._label(code(node)))
@@ -438,8 +413,8 @@ class HostShapes:
     def _ifexp(self, node: cst.IfExp, env: Env, label: str) -> Value | None:
         key, sense = self._key(node.test, self._versions)
         then, other = dict(env), dict(env)
-        _assume(then, key, sense)
-        _assume(other, key, not sense)
+        assume_test(then, key, sense)
+        assume_test(other, key, not sense)
         self._learn(node.test, True, then)
         self._learn(node.test, False, other)
         a, b = self.value(node.body, then, label), self.value(node.orelse, other, label)
@@ -448,7 +423,7 @@ class HostShapes:
         return self._either(key, *((a, b) if sense else (b, a)), label or "value")
 
     def _binary(self, node: cst.BinaryOperation, env: Env) -> Value | None:
-        left, right = (_as_dim(self.value(n, env, "")) for n in (node.left, node.right))
+        left, right = (as_dim(self.value(n, env, "")) for n in (node.left, node.right))
         if left is None or right is None:
             return None
         if isinstance(node.operator, cst.Multiply):
@@ -464,21 +439,21 @@ class HostShapes:
 
     def _shape(self, node: cst.BaseExpression, env: Env) -> tuple[Dim, ...] | None:
         """A whole shape: `x.shape`, `x.size()`, a tuple of sizes, `torch.Size([...])`, a name bound to one."""
-        owner = _shape_owner(node)
+        owner = shape_owner(node)
         if owner is not None:
-            return _as_tensor(env.get(owner)).shape
+            return as_tensor(env.get(owner)).shape
         if isinstance(node, cst.Call) and self.source.qualified(node.func) == "torch.Size" and node.args:
             return self._shape(node.args[0].value, env)
         if isinstance(node, (cst.Tuple, cst.List, cst.Name, cst.Subscript, cst.BinaryOperation)):
             got = self.value(node, env, "")
             if isinstance(got, Several):
-                dims = [_as_dim(i) for i in got.items]
+                dims = [as_dim(i) for i in got.items]
                 return None if any(d is None for d in dims) else tuple(d for d in dims if d is not None)
         return None
 
     def _subscript(self, node: cst.Subscript, env: Env, label: str) -> Value | None:
-        index = _literal_index(node)
-        axis = _axis_of(node)
+        index = literal_index(node)
+        axis = axis_of(node)
         if axis is not None:
             return self._axis(*axis, env, label)
         shape = self._shape(node.value, env) if isinstance(node.value, (cst.Attribute, cst.Name, cst.Call)) else None
@@ -492,7 +467,7 @@ class HostShapes:
             return items[index] if -len(items) <= index < len(items) else None
         part = node.slice[0].slice if len(node.slice) == 1 else None
         if isinstance(part, cst.Slice) and part.step is None:
-            ends = [None if e is None else _int(e) for e in (part.lower, part.upper)]
+            ends = [None if e is None else int_of(e) for e in (part.lower, part.upper)]
             if all(e is not None or p is None for e, p in zip(ends, (part.lower, part.upper), strict=True)):
                 return Several(items[slice(*ends)])
         return None
@@ -500,7 +475,7 @@ class HostShapes:
     def _axis(self, owner: str, axis: int, env: Env, label: str) -> Value | None:
         if owner not in env:
             return None
-        tensor = _as_tensor(env[owner])
+        tensor = as_tensor(env[owner])
         dim = tensor.dim(axis)
         if dim is None:
             dim = Dim.symbol(self._label(label or f"{owner}.shape[{axis}]"))
@@ -526,7 +501,7 @@ class HostShapes:
 
     def _factory(self, name: str, node: cst.Call, env: Env) -> Tensor | None:
         if name.endswith("_like") and name.removesuffix("_like") in FACTORIES and node.args:
-            like = _as_tensor(self.value(node.args[0].value, env, ""))
+            like = as_tensor(self.value(node.args[0].value, env, ""))
             dense = any(a.keyword and a.keyword.value == "memory_format" and "contiguous_format" in code(a.value)
                         for a in node.args)
             return replace(like, contiguous=like.contiguous or dense, external=False, optional=False, layout="")
@@ -552,7 +527,7 @@ class HostShapes:
                                        for a in sizes]), env)
         if not isinstance(got, Several):
             return Tensor(contiguous=True, external=False)
-        dims = [_as_dim(i) for i in got.items]
+        dims = [as_dim(i) for i in got.items]
         if any(d is None for d in dims):
             return Tensor(contiguous=True, external=False)
         return Tensor(tuple(d for d in dims if d), rank=len(dims), contiguous=True, external=False)
@@ -562,15 +537,15 @@ class HostShapes:
         if method in ("new_empty", "new_zeros", "new_ones", "new_full"):
             return self._sized(node, env, one=method == "new_full")
         if method in ("dim", "ndimension") and isinstance(func.value, cst.Name):
-            rank = _as_tensor(env.get(func.value.value)).rank
+            rank = as_tensor(env.get(func.value.value)).rank
             return Dim.number(rank) if rank is not None else None
         got = self.value(func.value, env, "")
-        if got is None or isinstance(got, (Dim, Several, _Nothing)):
+        if got is None or isinstance(got, (Dim, Several, Nothing)):
             return None
-        tensor = _as_tensor(got)
+        tensor = as_tensor(got)
         args = [a.value for a in node.args if a.keyword is None and a.star == ""]
         if method == "size":
-            axis = _int(args[0]) if args else None
+            axis = int_of(args[0]) if args else None
             if axis is not None and isinstance(func.value, cst.Name):
                 return self._axis(func.value.value, axis, env, label)
             return Several(tensor.shape) if tensor.shape is not None and not args else None
@@ -584,7 +559,7 @@ class HostShapes:
             return self._view(tensor, node, env)
         if method in REDUCTIONS:
             return _reduced(tensor, [a.value for a in node.args])
-        return _moved(tensor, method, [_int(a) for a in args])
+        return _moved(tensor, method, [int_of(a) for a in args])
 
     def _view(self, tensor: Tensor, node: cst.Call, env: Env) -> Tensor:
         blank = replace(tensor, shape=None, axes=(), rank=None)
@@ -603,11 +578,11 @@ class HostShapes:
         """einops with a literal pattern. Contiguous stays only what is not permuted."""
         if len(node.args) < 2 or not isinstance(node.args[1].value, cst.SimpleString):
             return None
-        tensor = _as_tensor(self.value(node.args[0].value, env, ""))
-        given = {a.keyword.value: _as_dim(self.value(a.value, env, "")) for a in node.args[2:] if a.keyword}
+        tensor = as_tensor(self.value(node.args[0].value, env, ""))
+        given = {a.keyword.value: as_dim(self.value(a.value, env, "")) for a in node.args[2:] if a.keyword}
         pattern = str(node.args[1].value.evaluated_value)
         before, _, after = pattern.partition("->")
-        left, right = _groups(before), _groups(after)
+        left, right = einops_groups(before), einops_groups(after)
         blank = replace(tensor, shape=None, axes=(), rank=None, contiguous=False)
         if left is None or right is None:
             return blank
@@ -625,181 +600,6 @@ class HostShapes:
         shape = tuple(product(Dim.number(1) if n == "1" else sizes.get(n, Dim.symbol(n)) for n in g) for g in right)
         return replace(tensor, shape=shape, axes=(), rank=len(shape), contiguous=tensor.contiguous and order,
                        layout=tensor.layout if order else "transposed")
-
-
-# Reading values
-
-def resolve(value: Value | None, assume: Mapping[str, bool]) -> Value | None:
-    """The value under assumptions about tests (`HostShapes.test_key`)."""
-    while isinstance(value, Choice):
-        if value.test in assume:
-            value = value.then if assume[value.test] else value.orelse
-            continue
-        then, orelse = resolve(value.then, assume), resolve(value.orelse, assume)
-        if isinstance(orelse, _Nothing) and isinstance(then, Tensor):
-            return replace(then, optional=True)
-        if isinstance(then, _Nothing) and isinstance(orelse, Tensor):
-            return replace(orelse, optional=True)
-        if isinstance(then, Tensor) and isinstance(orelse, (Tensor, Unknown)):
-            return _common(then, _as_tensor(orelse))
-        if isinstance(then, Unknown) and isinstance(orelse, Tensor):
-            return _common(_as_tensor(then), orelse)
-        return value
-    return value
-
-
-def as_tensor(value: Value | None, assume: Mapping[str, bool] | None = None) -> Tensor:
-    """The value read as a tensor: what is not known of it is unknown in the result."""
-    return _as_tensor(resolve(value, assume or {}))
-
-
-def as_dim(value: Value | None, assume: Mapping[str, bool] | None = None) -> Dim | None:
-    """The value read as a number."""
-    return _as_dim(resolve(value, assume or {}))
-
-
-def _assume(env: Env, key: str, holds: bool) -> None:
-    for name, value in env.items():
-        if isinstance(value, Choice):
-            env[name] = _under(value, key, holds)
-
-
-def _under(value: Value, key: str, holds: bool) -> Value:
-    if not isinstance(value, Choice):
-        return value
-    if value.test == key:
-        return _under(value.then if holds else value.orelse, key, holds)
-    return replace(value, then=_under(value.then, key, holds), orelse=_under(value.orelse, key, holds))
-
-
-def without_none(value: Value) -> Value:
-    if isinstance(value, Choice):
-        if isinstance(value.then, _Nothing):
-            return without_none(value.orelse)
-        if isinstance(value.orelse, _Nothing):
-            return without_none(value.then)
-    return replace(value, optional=False) if isinstance(value, (Tensor, Unknown)) else value
-
-
-def _common(a: Tensor, b: Tensor) -> Tensor:
-    return Tensor(shape=a.shape if a.shape == b.shape else None, axes=tuple(x for x in a.axes if x in b.axes),
-                  rank=a.rank if a.rank == b.rank else None, contiguous=a.contiguous and b.contiguous,
-                  external=a.external or b.external, optional=a.optional or b.optional,
-                  layout=a.layout or b.layout)
-
-
-def _as_tensor(value: Value | None) -> Tensor:
-    if isinstance(value, Tensor):
-        return value
-    if isinstance(value, Choice):
-        merged = resolve(value, {})
-        if isinstance(merged, Tensor):
-            return merged
-        return Tensor(optional=True, external=_external(value))
-    if isinstance(value, Unknown):
-        return Tensor(external=value.external, optional=value.optional)
-    return Tensor()
-
-
-def _as_dim(value: Value | None) -> Dim | None:
-    if isinstance(value, Dim):
-        return value
-    if isinstance(value, Choice):
-        both = _as_dim(value.then) is not None and _as_dim(value.orelse) is not None
-        return Dim.symbol(value.label) if both else None
-    return Dim.symbol(value.label) if isinstance(value, Unknown) else None
-
-
-def _external(value: Value) -> bool:
-    if isinstance(value, Choice):
-        return _external(value.then) or _external(value.orelse)
-    return value.external if isinstance(value, (Tensor, Unknown)) else False
-
-
-def _depth(value: Value) -> int:
-    return 1 + max(_depth(value.then), _depth(value.orelse)) if isinstance(value, Choice) else 0
-
-
-def _spell(value: Value) -> str:
-    dim = _as_dim(value)
-    return str(dim) if dim is not None else repr(value)
-
-
-# Reading syntax
-
-def _body(suite: cst.BaseSuite) -> Sequence[cst.CSTNode]:
-    if isinstance(suite, cst.SimpleStatementSuite):
-        return [cst.SimpleStatementLine(suite.body)]
-    return suite.body
-
-
-def _blocks(node: cst.For | cst.While | cst.Try) -> Iterator[Sequence[cst.CSTNode]]:
-    yield _body(node.body)
-    if isinstance(node, cst.Try):
-        for handler in node.handlers:
-            yield _body(handler.body)
-        if node.finalbody is not None:
-            yield _body(node.finalbody.body)
-    if node.orelse is not None:
-        yield _body(node.orelse.body)
-
-
-def _int(node: cst.BaseExpression) -> int | None:
-    if isinstance(node, cst.Integer):
-        return node.evaluated_value
-    if isinstance(node, cst.UnaryOperation) and isinstance(node.operator, cst.Minus):
-        inner = _int(node.expression)
-        return -inner if inner is not None else None
-    return None
-
-
-def _shape_owner(node: cst.BaseExpression) -> str | None:
-    """`x` in `x.shape` and `x.size()`."""
-    if isinstance(node, cst.Call) and not node.args and isinstance(node.func, cst.Attribute):
-        if node.func.attr.value == "size" and isinstance(node.func.value, cst.Name):
-            return node.func.value.value
-    elif isinstance(node, cst.Attribute) and node.attr.value == "shape" and isinstance(node.value, cst.Name):
-        return node.value.value
-    return None
-
-
-def _axis_of(node: cst.BaseExpression) -> tuple[str, int] | None:
-    """(`x`, 1) for `x.shape[1]` and `x.size(1)`."""
-    if isinstance(node, cst.Subscript):
-        owner, index = _shape_owner(node.value), _literal_index(node)
-        return (owner, index) if owner is not None and index is not None else None
-    if (isinstance(node, cst.Call) and len(node.args) == 1 and isinstance(node.func, cst.Attribute)
-            and node.func.attr.value == "size" and isinstance(node.func.value, cst.Name)):
-        index = _int(node.args[0].value)
-        return (node.func.value.value, index) if index is not None else None
-    return None
-
-
-def _rank_owner(node: cst.BaseExpression) -> str | None:
-    """`x` in `x.dim()`, `x.ndim` and `len(x.shape)`."""
-    if isinstance(node, cst.Attribute) and node.attr.value == "ndim" and isinstance(node.value, cst.Name):
-        return node.value.value
-    if isinstance(node, cst.Call):
-        if isinstance(node.func, cst.Attribute) and node.func.attr.value == "dim":
-            return node.func.value.value if isinstance(node.func.value, cst.Name) else None
-        if isinstance(node.func, cst.Name) and node.func.value == "len" and len(node.args) == 1:
-            return _shape_owner(node.args[0].value)
-    return None
-
-
-def _literal_index(node: cst.Subscript) -> int | None:
-    if len(node.slice) == 1 and isinstance(node.slice[0].slice, cst.Index):
-        return _int(node.slice[0].slice.value)
-    return None
-
-
-def _tested_for_none(node: cst.BaseExpression, *, is_none: bool) -> str | None:
-    """The name in `x is None` (or, with is_none=False, in `x is not None`)."""
-    if isinstance(node, cst.Comparison) and len(node.comparisons) == 1 and isinstance(node.left, cst.Name):
-        part = node.comparisons[0]
-        if code(part.comparator) == "None" and isinstance(part.operator, cst.Is if is_none else cst.IsNot):
-            return node.left.value
-    return None
 
 
 def _moved(tensor: Tensor, method: str, args: list[int | None]) -> Tensor:
@@ -833,24 +633,13 @@ def _reduced(tensor: Tensor, args: list[cst.BaseExpression]) -> Tensor:
     if tensor.shape is None or len(args) != 1:
         return blank
     given = args[0].elements if isinstance(args[0], (cst.Tuple, cst.List)) else [cst.Element(args[0])]
-    axes = [_int(e.value) for e in given]
+    axes = [int_of(e.value) for e in given]
     if any(a is None for a in axes):
         return blank
     n = len(tensor.shape)
     gone = {a % n for a in axes if a is not None}
     shape = tuple(d for i, d in enumerate(tensor.shape) if i not in gone)
     return replace(blank, shape=shape, rank=len(shape))
-
-
-def _groups(side: str) -> list[list[str]] | None:
-    """Axis groups of one side of an einops pattern; None for an ellipsis or anything unusual."""
-    if "..." in side or "…" in side:
-        return None
-    groups = []
-    for token in re.findall(r"\(([^()]*)\)|(\w+)", side):
-        groups.append(token[0].split() if token[0] or not token[1] else [token[1]])
-    return groups
-
 
 
 def host_shapes(source: Source, function: cst.FunctionDef) -> HostShapes:

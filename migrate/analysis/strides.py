@@ -1,15 +1,17 @@
 """Stride arguments of a launch: which tensor and axis each one is, and whether the layout behind it is known."""
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import libcst as cst
 
 from migrate.analysis.kernels import Kernel
 from migrate.analysis.launches import Bound, Launch
-from migrate.analysis.shapes import NONE, Env, HostShapes, Tensor, as_tensor, host_shapes, resolve
+from migrate.analysis.shapes import HostShapes, host_shapes
+from migrate.analysis.values import NONE, Env, Tensor, as_tensor, resolve
 from migrate.edit import code
-from migrate.tree import find
+from migrate.tree import children, find
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,25 @@ class Strides:
             if found is not None:
                 tensor, axis, when, sense = found
                 self.args[param] = StrideArg(param, tensor, axis, when, sense, tuple(pointers.get(tensor, ())))
+        self._borrow()
+
+    def _borrow(self) -> None:
+        """Pointers of other tensors that the kernel addresses with a tensor's strides: they must lie alike."""
+        self.borrowers: dict[str, tuple[StrideArg, ...]] = {}
+        added = strides_added(self.launch.kernel, frozenset(self.args))
+        for pointer, strides in added.items():
+            bound = self.launch.args.get(pointer)
+            if bound is None:
+                continue
+            for param in sorted(strides):
+                owner = self.args[param]
+                names = [n for n in _tensor_names(bound.value) if n not in (owner.tensor, "None")]
+                if pointer in owner.pointers or not names:
+                    continue
+                test = bound.value.test if isinstance(bound.value, cst.IfExp) else None
+                sense = not (isinstance(bound.value, cst.IfExp) and code(bound.value.body) == "None")
+                known = self.borrowers.get(param, ())
+                self.borrowers[param] = (*known, StrideArg(param, names[0], owner.axis, test, sense, (pointer,)))
 
     def assume(self, arg: StrideArg) -> dict[str, bool]:
         """The condition under which the stride is read, for `resolve`."""
@@ -170,6 +191,18 @@ def complete(kernel: Kernel, pointer: str, strides: frozenset[str]) -> bool:
     return Offsets(kernel, strides).complete(pointer)
 
 
+def strides_added(kernel: Kernel, strides: frozenset[str]) -> dict[str, frozenset[str]]:
+    """Pointer parameter -> the strides among `strides` that the kernel adds multiples of to it."""
+    memo = kernel.source.tree.unit(kernel.node).memo if kernel.node in kernel.source.tree else {}
+    key = ("strides added", kernel.node, strides)
+    if key not in memo:
+        offsets = Offsets(kernel, strides)
+        memo[key] = {p: found for p in kernel.params if p not in strides and not kernel.params[p].constexpr
+                     and (found := offsets.used_by(p))}
+    added: dict[str, frozenset[str]] = memo[key]
+    return added
+
+
 class Offsets:
     """What a kernel adds to its pointers, term by term."""
 
@@ -187,21 +220,69 @@ class Offsets:
                 if isinstance(target, cst.Name) and node.value is not None:
                     into.setdefault(target.value, []).append(node.value)
 
-    def complete(self, pointer: str) -> bool:
-        """Every term added to the pointer, or to a name made from it, is a multiple of one of the strides."""
+    def used_by(self, pointer: str) -> frozenset[str]:
+        """The strides in the terms that are added to the pointer, or to a name made from it."""
+        derived = self._derived(pointer)
+        if len(derived) == 1 and pointer not in self._heads:
+            return frozenset()
+        found: set[str] = set()
+        for name in derived:
+            for value in self.added.get(name, ()):
+                found |= self._strides_in(value)
+        for chain in self._chains:
+            terms = _terms(chain)
+            if any(_name(t) in derived for t in terms):
+                for term in terms:
+                    if _name(term) not in derived:
+                        found |= self._strides_in(term)
+        return frozenset(found)
+
+    @functools.cached_property
+    def _chains(self) -> list[cst.BinaryOperation]:
+        """Sums that are not part of a larger sum."""
+        sums = [b for b in find(self.kernel.node.body, cst.BinaryOperation) if isinstance(b.operator, cst.Add)]
+        inner = {id(t) for b in sums for t in (b.left, b.right)}
+        return [b for b in sums if id(b) not in inner]
+
+    @functools.cached_property
+    def _heads(self) -> set[str]:
+        """Names that something is added to."""
+        return {_name(t) for chain in self._chains for t in _terms(chain)} | self.added.keys()
+
+    def _strides_in(self, term: cst.CSTNode, depth: int = 0) -> set[str]:
+        """Strides that a term depends on, through local names but not through memory."""
+        found: set[str] = set()
+        stack: list[cst.CSTNode] = [term]
+        while stack:
+            node = stack.pop()
+            if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value == "load":
+                continue
+            if isinstance(node, cst.Name):
+                if node.value in self.strides:
+                    found.add(node.value)
+                elif depth < 5:
+                    for value in (*self.values.get(node.value, ()), *self.added.get(node.value, ())):
+                        found |= self._strides_in(value, depth + 1)
+            else:
+                stack += children(node)
+        return found
+
+    def _derived(self, pointer: str) -> set[str]:
         derived = {pointer}
         while True:
             more = {name for name, values in self.values.items()
                     if any(_name(t) in derived for v in values for t in _terms(v))} - derived
             if not more:
-                break
+                return derived
             derived |= more
+
+    def complete(self, pointer: str) -> bool:
+        """Every term added to the pointer, or to a name made from it, is a multiple of one of the strides."""
+        derived = self._derived(pointer)
         if any(not self._strided(v) for name in derived for v in self.added.get(name, ())):
             return False
-        inner = {id(t) for b in find(self.kernel.node.body, cst.BinaryOperation) if isinstance(b.operator, cst.Add)
-                 for t in (b.left, b.right)}
-        for chain in find(self.kernel.node.body, cst.BinaryOperation):
-            terms = _terms(chain) if isinstance(chain.operator, cst.Add) and id(chain) not in inner else []
+        for chain in self._chains:
+            terms = _terms(chain)
             if any(_name(t) in derived for t in terms) and not all(
                     _name(t) in derived or self._strided(t) for t in terms):
                 return False

@@ -1,19 +1,14 @@
 """Tables over many files: what `migrate scan` and `migrate port --all` print, and docs/evidence/sweep.md."""
 from __future__ import annotations
 
-import io
 import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
-
+from migrate.report.table import table
 from migrate.rule import Rule, Safety
 from migrate.sweep import Row
 
-FLEXIBLE = {"file", "left for a person"}       # columns that give way in a narrow window
 Rules = dict[str, type[Rule]]
 
 
@@ -99,18 +94,11 @@ def _tallies(rows: Sequence[Row], rules: Rules) -> list[tuple[str, list[tuple[st
 
 def _table(headings: Sequence[str], cells: Sequence[Sequence[str]], *, right: set[int], width: int | None,
            colour: bool) -> str:
-    """A table cut to the window, or aligned columns of their full width where there is none."""
-    keep = [i for i, h in enumerate(headings) if not h or any(row[i] for row in cells) or h != "release"]
-    longest = [max([len(headings[i]), *(len(row[i]) for row in cells)]) for i in range(len(headings))]
-    widest = sum(longest[i] + 2 for i in keep)
-    out = io.StringIO()
-    console = Console(file=out, width=width or widest + 2, force_terminal=colour, no_color=not colour,
-                      color_system="standard" if colour else None, highlight=False, legacy_windows=False)
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for i in keep:
-        table.add_column(headings[i], justify="right" if i in right else "left", no_wrap=True,
-                         overflow="ellipsis", min_width=None if headings[i] in FLEXIBLE else longest[i])
-    for row in cells:
-        table.add_row(*(Text(row[i]) for i in keep))
-    console.print(table)
-    return "\n".join(line.rstrip() for line in out.getvalue().splitlines()) + "\n"
+    """Without the column of releases where all is from one folder."""
+    keep = [i for i, h in enumerate(headings) if h != "release" or any(row[i] for row in cells)]
+    shown = [headings[i] for i in keep]
+    lines = table(shown, [[row[i] for i in keep] for row in cells], right={keep.index(i) for i in right}, width=width,
+                  paths=shown.index("file") if "file" in shown else None)
+    if colour:
+        lines[0] = f"\x1b[1m{lines[0]}\x1b[0m"
+    return "\n".join(lines) + "\n"

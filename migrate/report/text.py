@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 from rich.console import Console
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from migrate.blame import LEFT, Change, Hunk, hunks
 from migrate.port import Ported, at_lines_of
+from migrate.report.table import table
 from migrate.result import Result, shown
 from migrate.rule import Safety
 
@@ -59,17 +59,15 @@ class _Page:
             self._line(Text("No rule had anything to change."))
             self._line(Text())
             return
-        table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
         rules = [r for r in self.result.settings.rules if fired[r.id]]
-        table.add_column("rule", min_width=6)
-        table.add_column("", min_width=max(len(r.name) for r in rules))
-        table.add_column("safety", min_width=6)
-        table.add_column("changes", justify="right", min_width=7)
-        table.add_column("why", no_wrap=True, overflow="ellipsis")
-        for rule in rules:
-            table.add_row(rule.id, rule.name, Text(rule.safety.value, COLOURS[rule.safety]), str(fired[rule.id]),
-                          Text(rule.summary, no_wrap=True, overflow="ellipsis"))
-        self.console.print(table)
+        rows = [(r.id, r.name, r.safety.value, str(fired[r.id]), r.summary) for r in rules]
+        lines = table(("rule", "", "safety", "changes", "why"), rows, right={3},
+                      width=self.console.width if self.crop else None)
+        self._line(Text(lines[0], "bold"))
+        for rule, line in zip(rules, lines[1:], strict=True):
+            text = Text(line)
+            text.highlight_words([f" {rule.safety.value} "], COLOURS[rule.safety])
+            self._line(text)
         self._line(Text())
 
     def _difference(self, ported: Ported, found: Sequence[Hunk]) -> None:

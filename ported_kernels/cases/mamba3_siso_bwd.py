@@ -7,8 +7,8 @@ value heads on 2 query and key heads), every optional gradient is present, and n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from types import ModuleType
-from typing import Any
 
 import torch
 
@@ -71,10 +71,15 @@ def _ddt(module: ModuleType, x: _Inputs) -> None:
 
 def cases() -> Iterator[Case]:
     """Every public function, in bfloat16 and float32, at one length for all and with packed sequences."""
-    functions: dict[str, Callable[[ModuleType, _Inputs], Any]] = {
+    functions: dict[str, Callable[[ModuleType, _Inputs], object]] = {
         "dzdo": _dzdo, "dqkv": _dqkv, "dqktheta": _dqktheta, "ddt_dtrap_dinput_states": _ddt}
     for function, call in functions.items():
         for dtype in (torch.bfloat16, torch.float32):
             for varlen in (False, True):
                 name = f"{function} {str(dtype).removeprefix('torch.')} {'varlen' if varlen else 'fixed length'}"
-                yield name, lambda m, call=call, dtype=dtype, varlen=varlen: call(m, _Inputs(dtype, varlen))
+                yield name, partial(_call, call, dtype, varlen)
+
+
+def _call(call: Callable[[ModuleType, _Inputs], object], dtype: torch.dtype, varlen: bool,
+          module: ModuleType) -> object:
+    return call(module, _Inputs(dtype, varlen))

@@ -7,20 +7,21 @@ from migrate.edit import code
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.tree import Edit, find
 
-DISPATCH = frozenset({"fla.backends.dispatch", "fla.ops.backends.dispatch"})
+DISPATCH = frozenset({"fla.backends.dispatch", "fla.backends.register", "fla.ops.backends.dispatch"})
 
 
 class BackendDispatch(Rule):
-    """Remove FLA's `@dispatch("...")`, so that calling the ported function runs the ported kernel.
+    """Remove FLA's `@dispatch("...")` and `@register(...)`, so that calling the ported function runs the ported kernel.
 
     ## Why
     The decorator lets CUDA libraries, TileLang, Gluon or, on an NPU, FLA's own `triton_ascend` code take the place of
     the function at each call. It finds them by importing `fla.ops.<name>.backends`, which is not part of a port, when
     the decorated module is imported. In a port the function below the decorator is the implementation: it is what
-    `dispatch` calls where no backend accepts, and what was checked.
+    `dispatch` calls where no backend accepts, and what was checked. Nor does a port register itself as the backend of
+    another function, which has no registry without the decorator.
 
     ## What it leaves alone
-    * `dispatch` called in other ways than as a decorator: reported.
+    * `dispatch` and `register` used in other ways than as a decorator: reported.
     * functions of that name from elsewhere.
     """
 
@@ -28,7 +29,7 @@ class BackendDispatch(Rule):
     name = "backend-dispatch"
     summary = "a ported function runs the ported kernel, not what `fla.backends` picks"
     safety = Safety.REVIEW
-    triggers = ("dispatch",)
+    triggers = ("dispatch", "register")
     references = (
         Ref("https://github.com/fla-org/flash-linear-attention/blob/main/fla/ops/backends/__init__.py",
             "falls back to the decorated function when no backend accepts; disabled by FLA_DISABLE_BACKEND_DISPATCH=1",
@@ -72,6 +73,21 @@ class BackendDispatch(Rule):
                 def chunk(q):
                     return BaseBackend
                 """),
+        Example("a backend of another function is a function",
+            before="""
+                import torch
+                from fla.backends import register
+
+                @register(chunk, backend=Ascend)
+                def chunk_ascend(q):
+                    return q
+                """,
+            after="""
+                import torch
+
+                def chunk_ascend(q):
+                    return q
+                """),
         Example("reports another use",
             before="""
                 from fla.backends import dispatch
@@ -100,7 +116,7 @@ class BackendDispatch(Rule):
                 covered.update(find(node, cst.Name, cst.Attribute))
         others = [n for n in self.source.tree.all(cst.Name) if n not in covered and self._is_use(n)]
         for name in others:
-            self.report(name, "backends chosen by `dispatch` are not part of a port: call the function itself")
+            self.report(name, "backends that FLA chooses at run time are not part of a port: call the function itself")
         removed = [d for d in decorators if self._remove(d)]
         if removed and len(removed) == len(decorators) and not others:
             self._drop_import(removed[0])
@@ -131,7 +147,7 @@ class BackendDispatch(Rule):
             edits: dict[cst.CSTNode, Edit] = {node: new}
             if not kept and isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1:
                 edits = {line: new, **self._hand_down(line)}
-            self.together(edits, "removed the import of `dispatch`: unused", at=on_behalf_of)
+            self.together(edits, "removed the import: unused", at=on_behalf_of)
 
     def _hand_down(self, line: cst.SimpleStatementLine) -> dict[cst.CSTNode, Edit]:
         """The comments and blank lines above a line that goes, moved to the statement below it."""

@@ -6,9 +6,9 @@ import re
 import libcst as cst
 
 from migrate.analysis.launches import Launch, assignments, is_launch
-from migrate.analysis.shapes import Tensor
 from migrate.analysis.strides import StrideArg, Strides, compared_with_zero, strides_of
-from migrate.edit import code, statement
+from migrate.analysis.values import Tensor
+from migrate.edit import code, removed, statement
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.tree import Edit, find
 
@@ -26,7 +26,9 @@ class ContiguousInputs(Rule):
     * an output from `torch.empty_like(x)` gets `memory_format=torch.contiguous_format`, since it would inherit the
       strides of a permuted `x`;
     * an argument that the kernel writes is packed, and copied back after the launch if packing made a copy;
-    * any other tensor is made contiguous in the lines before the launch.
+    * any other tensor is made contiguous in the lines before the launch;
+    * a tensor that the kernel addresses with another tensor's strides is treated like that one, and an `assert` that
+      compares their strides goes.
 
     ## What it leaves alone
     * a tensor that is proven contiguous: fresh from `torch.empty`, or after `.contiguous()`;
@@ -183,7 +185,7 @@ class ContiguousInputs(Rule):
                 continue
             strides = strides_of(launch)
             todo: dict[str, StrideArg] = {}
-            for arg in strides.args.values():
+            for arg in (*strides.args.values(), *(b for group in strides.borrowers.values() for b in group)):
                 tensor = strides.tensor(arg)
                 if (not tensor.contiguous and arg.pointers and not meant(launch, arg, tensor)
                         and not _read_elsewhere(launch, strides, arg.tensor)):
@@ -256,6 +258,7 @@ class ContiguousInputs(Rule):
                 edits[at] = cst.FlattenSentinel([*before, at])
             if after:
                 edits[home] = cst.FlattenSentinel([home, *after])
+        edits.update(_moot_asserts(launch, todo))
         names = ", ".join(f"`{n}`" for n in todo)
         self.together(edits, f"{names}: contiguous at the launch of `{launch.kernel.name}`, whose strides can go",
                       at=launch.call)
@@ -333,6 +336,18 @@ def _conjuncts(test: cst.BaseExpression) -> list[cst.BaseExpression]:
     if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, cst.And):
         return [*_conjuncts(test.left), *_conjuncts(test.right)]
     return [test]
+
+
+def _moot_asserts(launch: Launch, todo: dict[str, StrideArg]) -> dict[cst.CSTNode, Edit]:
+    """Removes `assert a.stride() == b.stride()`: it would compare layouts from before both are made contiguous."""
+    assert launch.function is not None
+    edits: dict[cst.CSTNode, Edit] = {}
+    for check in find(launch.function.body, cst.Assert):
+        hit = re.fullmatch(r"(\w+)\.stride\(\) == (\w+)\.stride\(\)", code(check.test))
+        if hit is not None and {hit[1], hit[2]} & todo.keys():
+            line = launch.source.tree.statement(check)
+            edits[line] = removed(line)
+    return edits
 
 
 def _allocation(launch: Launch, name: str) -> cst.Call | None:

@@ -1,34 +1,18 @@
 """ASC201 drop-strides."""
 from __future__ import annotations
 
-import re
-from collections import Counter
-from dataclasses import dataclass
-
 import libcst as cst
 
-from migrate.analysis.dims import Dim
 from migrate.analysis.kernels import Kernel
-from migrate.analysis.launches import Launch, assignments
-from migrate.analysis.shapes import Tensor, Value, as_dim, as_tensor, host_shapes
+from migrate.analysis.launches import Launch
 from migrate.analysis.strides import StrideArg, Strides, complete, strides_of
-from migrate.edit import code, edited_items, statement
+from migrate.analysis.values import Tensor
+from migrate.edit import edited_items, statement
 from migrate.rule import SAME, Example, Ref, Rule, Safety
-from migrate.tree import Edit, Tree, find
+from migrate.tree import Edit, find
 from rules.host.contiguous_inputs import first_use, meant
-
-# Dimensions that vary from call to call stay run-time arguments: as a constexpr each value is a compile of its own.
-LENGTH = re.compile(r"(?i)(.*(seq|len|chunk|batch|rows?|tokens?|num_|total).*|b|t|l|m|n|s|nt|ns|bsz)$")
-
-
-@dataclass
-class Plan:
-    """How one kernel loses its strides, checked against every launch."""
-
-    values: dict[str, str]              # stride parameter -> the expression that takes its place in the kernel
-    shapes: dict[str, str]              # pointer parameter -> its shape in kernel terms, for the message
-    added: dict[str, list[str]]         # new parameter -> its argument at each launch
-    saved: dict[str, str]               # new local name -> the parameter it keeps the first value of
+from rules.memory import stride_rewrite
+from rules.memory.stride_plan import Plan, make_plan, shape_from_callers
 
 
 class DropStrides(Rule):
@@ -245,7 +229,7 @@ class DropStrides(Rule):
             return
         if self._state_assumptions(kernel, sites):
             return                              # the next pass knows them
-        plan, reasons = _plan(kernel, sites, wanted)
+        plan, reasons = make_plan(kernel, sites, wanted)
         if plan.values and self._drop(kernel, launches, plan):
             return                              # what stays is looked at in the next pass
         self._keep(kernel, [p for p in wanted if p not in plan.values or not plan.values], reasons, "")
@@ -268,7 +252,7 @@ class DropStrides(Rule):
 
     def _assumption(self, kernel: Kernel, site: Strides, arg: StrideArg, tensor: Tensor) -> str:
         """`x.shape == (...)` from the callers in this file, or `x.dim() == n` from the strides; "" if neither."""
-        shape = _shape_from_callers(site.launch, arg.tensor)
+        shape = shape_from_callers(site.launch, arg.tensor)
         if shape:
             return f"{arg.tensor}.shape == {shape}"
         if tensor.rank is not None:
@@ -299,14 +283,14 @@ class DropStrides(Rule):
         first = next(p for p in kernel.params if p in plan.values)
         params = kernel.node.params
         tl = next((alias for alias, full in self.source.imports.items() if full == "triton.language"), "tl")
-        new = [_param(name, tl) for name in plan.added]
+        new = [stride_rewrite.new_param(name, tl) for name in plan.added]
         dropped = {kernel.params[p].node for p in plan.values}
         edits[params] = params.with_changes(
             params=edited_items(params.params, dropped, {kernel.params[first].node: new}))
-        edits.update(_body_edits(kernel, plan, self.source.tree.module))
+        edits.update(stride_rewrite.body_edits(kernel, plan, self.source.tree.module))
         for i, launch in enumerate(launches):
-            edits[launch.call] = _launch_edit(launch, plan, first, i)
-        edits.update(_dead_locals(launches, plan))
+            edits[launch.call] = stride_rewrite.launch_edit(launch, plan, first, i)
+        edits.update(stride_rewrite.dead_locals(launches, plan))
         if any(node in self.edits for node in edits):
             return False
         by_shape: dict[str, list[str]] = {}
@@ -330,7 +314,7 @@ class DropStrides(Rule):
                 edits: dict[cst.CSTNode, Edit] = {}
                 tl = next((alias for alias, full in self.source.imports.items() if full == "triton.language"), "tl")
                 for n in runtime:
-                    edits[kernel.params[n].node] = _annotated(kernel.params[n].node, tl)
+                    edits[kernel.params[n].node] = stride_rewrite.as_constexpr(kernel.params[n].node, tl)
                 self.together(edits, f"{text} of `{kernel.name}` stay, as `tl.constexpr`: {why}", at=kernel.node.name)
             self.report(kernel.node.name, f"{text} of `{kernel.name}` could not be dropped: {why}")
 
@@ -339,315 +323,3 @@ class DropStrides(Rule):
                            for a in find(kernel.node.body, cst.Attribute))
         return (param not in kernel.rebound and not uses_methods
                 and kernel.params[param].node.annotation is None)
-
-
-# Planning
-
-def _plan(kernel: Kernel, sites: list[Strides], wanted: list[str]) -> tuple[Plan, dict[str, str]]:
-    """Expressions for as many strides as can be written soundly, and the reasons for the others."""
-    plan, reasons = Plan({}, {}, {}, {}), {}
-    names = _Names(kernel, sites, plan)
-    for param in wanted:
-        if kernel.params[param].constexpr and not all(param in site.args for site in sites):
-            continue
-        reason = _why_not(param, sites)
-        if reason:
-            reasons[param] = reason
-            continue
-        args = [site.args[param] for site in sites]
-        tensors = [site.tensor(arg) for site, arg in zip(sites, args, strict=True)]
-        shapes = [t.shape for t in tensors]
-        n = len(shapes[0] or ())
-        axis = args[0].axis % n
-        below = range(axis + 1, n)
-        factors = [names.dim([s[i] for s in shapes if s is not None], args, i) for i in below]
-        if any(f is None for f in factors):
-            reasons[param] = f"a dimension of `{args[0].tensor}` cannot be written at the launch"
-            continue
-        plan.values[param] = " * ".join(f for f in factors if f and f != "1") or "1"
-        if args[0].pointers:
-            described = [names.dim([s[i] for s in shapes if s is not None], args, i, new=False) or _plain(shapes[0][i])
-                         for i in range(n)] if shapes[0] is not None else []
-            plan.shapes[args[0].pointers[0]] = f"[{', '.join(described)}]"
-    for site in sites:                          # a starred tuple goes as a whole or not at all
-        for param in wanted:
-            together = {p for p, b in site.launch.args.items() if b.arg is site.launch.args[param].arg} \
-                if param in site.launch.args else set()
-            stay = together - plan.values.keys()
-            if stay and param in plan.values:
-                del plan.values[param]
-                reasons[param] = f"it is passed in one starred tuple with `{min(stay)}`, which stays"
-    used = {word for value in plan.values.values() for word in re.findall(r"\w+", value)}
-    plan.added = {k: v for k, v in plan.added.items() if k in used}
-    plan.saved = {k: v for k, v in plan.saved.items() if k in used}
-    return plan, reasons
-
-
-def _plain(dim: Dim) -> str:
-    """A dimension that the kernel does not need, as the host calls it."""
-    return str(dim) if re.fullmatch(r"\w+", str(dim)) else "..."
-
-
-def _why_not(param: str, sites: list[Strides]) -> str:
-    ranks = set()
-    for site in sites:
-        arg = site.args.get(param)
-        if arg is None:
-            return "its argument is not a stride of a tensor that can be seen"
-        tensor = site.tensor(arg)
-        layout = meant(site.launch, arg, tensor)
-        if layout:
-            return layout
-        if not arg.pointers:
-            return f"`{arg.tensor}` itself is not an argument of the launch"
-        if tensor.shape is None:
-            return f"the shape of `{arg.tensor}` could not be inferred"
-        if not tensor.contiguous:
-            return f"`{arg.tensor}` is not proven contiguous (ASC003 makes it so)"
-        if not -len(tensor.shape) <= arg.axis < len(tensor.shape):
-            return f"`{arg.tensor}` has no axis {arg.axis}"
-        if not site.absent_otherwise(arg):
-            return f"it is 0 where the kernel still reads `{arg.tensor}`: a broadcast"
-        ranks.add((len(tensor.shape), arg.axis % len(tensor.shape)))
-    return "" if len(ranks) == 1 else "the launches pass tensors of different rank"
-
-
-class _Names:
-    """Kernel-side names for dimensions that are the same at every launch."""
-
-    def __init__(self, kernel: Kernel, sites: list[Strides], plan: Plan) -> None:
-        self.kernel, self.sites, self.plan = kernel, sites, plan
-        self.known: dict[tuple[Dim, ...], str] = {}
-        taken = {n.value for n in find(kernel.node, cst.Name)}
-        self.taken = taken
-        self.params: list[tuple[str, list[Value]]] = []
-        strides = {p for site in sites for p in site.args}
-        for name in kernel.params:
-            if name in strides or not all(name in site.launch.args for site in sites):
-                continue
-            values = [site.shapes.value(site.launch.args[name].value, dict(site.env), "")
-                      for site in sites if site.shapes is not None]
-            known = [v for v in values if v is not None]
-            if len(known) == len(sites):
-                self.params.append((name, known))
-        # constexpr first, then run-time parameters, then those that the kernel assigns anew
-        self.params.sort(key=lambda p: (p[0] in kernel.rebound, not kernel.params[p[0]].constexpr))
-
-    def dim(self, dims: list[Dim], args: list[StrideArg], axis: int, *, new: bool = True) -> str | None:
-        """The expression for one dimension; a new parameter where none fits and `new` allows it."""
-        if len({str(d) for d in dims}) == 1 and not dims[0].atoms:
-            return str(dims[0].factor)
-        found = self._existing(dims, args)
-        if found is not None:
-            return found
-        if len(dims) == 1 and len(dims[0].atoms) > 1:       # a product: its factors may have names
-            parts = [self._existing([Dim.symbol(a)], args) or ((new and self._by_name(Dim.symbol(a))) or None)
-                     for a in dims[0].atoms]
-            if all(parts):
-                factor = [str(dims[0].factor)] if dims[0].factor != 1 else []
-                return " * ".join([*factor, *(p for p in parts if p)])
-        return self._new(dims, args, axis) if new else self.known.get(tuple(dims))
-
-    def _existing(self, dims: list[Dim], args: list[StrideArg]) -> str | None:
-        for name, values in self.params:
-            here = zip(values, dims, self.sites, args, strict=True)
-            if all(as_dim(value, site.assume(arg)) == dim for value, dim, site, arg in here):
-                return self._saved(name) if name in self.kernel.rebound else name
-        return self.known.get(tuple(dims))
-
-    def _saved(self, param: str) -> str:
-        name = f"full_{param}"
-        while name in self.taken:
-            name += "_"
-        self.plan.saved[name] = param
-        return name
-
-    def _by_name(self, dim: Dim) -> str | None:
-        """A new parameter for a symbol that a host name stands for at the only launch."""
-        host = _host_name(self.sites[0], dim, {})
-        return self._add(host, [host], (dim,)) if host is not None else None
-
-    def _new(self, dims: list[Dim], args: list[StrideArg], axis: int) -> str | None:
-        texts = []
-        for dim, site, arg in zip(dims, self.sites, args, strict=True):
-            text = _host_name(site, dim, site.assume(arg))
-            if text is None:
-                text = f"{arg.tensor}.shape[{axis}]"
-                tensor = site.tensor(arg)
-                if arg.when is not None:
-                    test = code(arg.when.with_changes(lpar=[], rpar=[]))
-                    text = f"{text} if {test} else 1" if arg.sense else f"1 if {test} else {text}"
-                elif tensor.optional:
-                    text = f"{text} if {arg.tensor} is not None else 1"
-            texts.append(text)
-        name = texts[0] if texts[0].isidentifier() else f"{args[0].pointers[0]}_dim{axis}"
-        return self._add(name, texts, tuple(dims))
-
-    def _add(self, name: str, texts: list[str], key: tuple[Dim, ...]) -> str:
-        if name in self.taken:
-            name = f"{name}_dim"
-        while name in self.taken:
-            name += "_"
-        self.taken.add(name)
-        self.plan.added[name] = texts
-        self.known[key] = name
-        return name
-
-
-def _host_name(site: Strides, dim: Dim, assume: dict[str, bool]) -> str | None:
-    """A host name that holds exactly this dimension at the launch."""
-    for name, value in site.env.items():
-        if not isinstance(value, Tensor) and as_dim(value, assume) == dim:
-            return name
-    return None
-
-
-def _shape_from_callers(launch: Launch, tensor: str) -> str:
-    """The shape that every caller in the file gives an argument, in names that the function knows itself."""
-    function, source = launch.function, launch.source
-    assert function is not None
-    params = [p.name.value for p in function.params.params]
-    packed = re.fullmatch(r"(\w+)\.contiguous\(\)( if .* else None)?", code(launch.source_value(cst.Name(tensor))))
-    if packed is not None:
-        tensor = packed[1]                      # what ASC003 packed has the shape of the argument
-    if tensor not in params:
-        return ""
-    inner = strides_of(launch)
-    texts = set()
-    for call in source.tree.all(cst.Call):
-        if not (isinstance(call.func, cst.Name) and call.func.value == function.name.value):
-            continue
-        outer = source.tree.enclosing(call, cst.FunctionDef)
-        if outer is None or outer is function or any(a.star for a in call.args):
-            return ""
-        texts.add(_shape_at_call(inner, outer, call, params, tensor))
-    return texts.pop() if len(texts) == 1 else ""
-
-
-def _shape_at_call(inner: Strides, outer: cst.FunctionDef, call: cst.Call, params: list[str], tensor: str) -> str:
-    shapes = host_shapes(inner.launch.source, outer)
-    env = shapes.before(call)
-    given = {(a.keyword.value if a.keyword else params[i]): a.value
-             for i, a in enumerate(call.args) if a.keyword or i < len(params)}
-    names: dict[Dim, str] = {}
-    for param, value in given.items():          # what a caller's symbol is called inside
-        outside = as_tensor(shapes.value(value, dict(env), ""))
-        inside = as_tensor(inner.env.get(param))
-        for i, dim in enumerate(outside.shape or ()):
-            known = inside.dim(i)
-            text = _host_name(inner, known, {}) if known is not None else None
-            if text is not None:
-                names.setdefault(dim, text)
-    target = as_tensor(shapes.value(given[tensor], dict(env), "")) if tensor in given else Tensor()
-    if not target.shape or not all(d in names for d in target.shape):
-        return ""
-    parts = [names[d] for d in target.shape]
-    return f"({', '.join(parts)}{',' if len(parts) == 1 else ''})"
-
-
-# Rewriting
-
-def _param(name: str, tl: str) -> cst.Param:
-    param = cst.Param(cst.Name(name))
-    return param if LENGTH.match(name) else _annotated(param, tl)
-
-
-def _annotated(param: cst.Param, tl: str) -> cst.Param:
-    return param.with_changes(annotation=cst.Annotation(cst.parse_expression(f"{tl}.constexpr"),
-                                                        whitespace_before_indicator=cst.SimpleWhitespace("")))
-
-
-def _body_edits(kernel: Kernel, plan: Plan, module: cst.Module) -> dict[cst.CSTNode, Edit]:
-    """Each use of a dropped stride becomes its expression; a factor of 1 goes."""
-    edits: dict[cst.CSTNode, Edit] = {}
-    tree = kernel.source.tree
-    for name in find(kernel.node.body, cst.Name):
-        value = plan.values.get(name.value)
-        around = tree.parent(name)
-        if value is None or (isinstance(around, cst.Arg) and around.keyword is name) or (
-                isinstance(around, cst.Attribute) and around.attr is name):
-            continue
-        if isinstance(around, cst.BinaryOperation) and isinstance(around.operator, cst.Multiply):
-            if value == "1" and around not in edits:
-                edits[around] = _alone(around.right if around.left is name else around.left, around)
-                continue
-            if "*" in value and around.right is name and around not in edits:
-                edits[around] = _product(around, value)
-                continue
-            bare = around.left is name
-        else:
-            bare = _loose(around)
-        edits[name] = cst.parse_expression(value if bare or "*" not in value else f"({value})")
-    body = kernel.node.body
-    if plan.saved and isinstance(body, cst.IndentedBlock):
-        lines = [statement(f"{new} = {old}", module) for new, old in plan.saved.items()]
-        documented = kernel.node.get_docstring() is not None and len(body.body) > 1
-        at = body.body[1 if documented else 0]
-        edits[at] = cst.FlattenSentinel([*lines, at])
-    return edits
-
-
-def _loose(around: cst.CSTNode | None) -> bool:
-    """A place where a product needs no parentheses."""
-    if isinstance(around, cst.BinaryOperation):
-        return isinstance(around.operator, (cst.Add, cst.Subtract))
-    return isinstance(around, (cst.Arg, cst.Element, cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Index))
-
-
-def _alone(kept: cst.BaseExpression, product_: cst.BinaryOperation) -> cst.BaseExpression:
-    """One factor in place of the product, in the product's parentheses if it needs any."""
-    if not product_.lpar or kept.lpar or isinstance(kept, (cst.Name, cst.Subscript, cst.Call, cst.Attribute)):
-        return kept
-    return kept.with_changes(lpar=product_.lpar, rpar=product_.rpar)
-
-
-def _product(times: cst.BinaryOperation, value: str) -> cst.BinaryOperation:
-    """`x * stride` as `x * a * b`: left to right, so that an index that was widened stays wide."""
-    first, *more = value.split(" * ")
-    out = times.with_changes(right=cst.Name(first) if first.isidentifier() else cst.parse_expression(first),
-                             lpar=[], rpar=[])
-    for factor in more:
-        out = cst.BinaryOperation(out, cst.Multiply(), cst.parse_expression(factor))
-    return out.with_changes(lpar=times.lpar, rpar=times.rpar)
-
-
-def _launch_edit(launch: Launch, plan: Plan, first: str, index: int) -> cst.Call:
-    """The launch without the strides, and with the arguments of new parameters where the first stride was."""
-    drop = {launch.args[p].arg for p in plan.values}
-    at = launch.args[first].arg
-    new = []
-    for name, texts in plan.added.items():
-        value = cst.parse_expression(texts[index])
-        new.append(cst.Arg(value) if at.keyword is None else cst.Arg(
-            value, keyword=cst.Name(name), equal=cst.AssignEqual(cst.SimpleWhitespace(""), cst.SimpleWhitespace(""))))
-    return launch.call.with_changes(args=edited_items(launch.call.args, drop, {at: new}))
-
-
-def _dead_locals(launches: list[Launch], plan: Plan) -> dict[cst.CSTNode, Edit]:
-    """Removes tuples of strides (`z_strides = ...`) that nothing reads once the arguments are gone."""
-    edits: dict[cst.CSTNode, Edit] = {}
-    for function in dict.fromkeys(launch.function for launch in launches):
-        if function is None:
-            continue
-        source = launches[0].source
-        dropped = {n for launch in launches if launch.function is function for p in plan.values
-                   for n in find(launch.args[p].arg, cst.Name)}
-        assigned = assignments(source, function)
-        locals_ = {n.value for n in dropped} & assigned.keys()
-        uses = Counter(n.value for n in find(function.body, cst.Name) if n.value in locals_ and n not in dropped)
-        for local in locals_:
-            alone = all(len(a.targets) == 1 for a in assigned[local]) and uses[local] == len(assigned[local])
-            if alone and any(".stride(" in code(a.value) for a in assigned[local]):
-                for assign in assigned[local]:
-                    line = source.tree.statement(assign)
-                    edits[_only_statement_of_else(line, source.tree) or line] = cst.RemoveFromParent()
-    return edits
-
-
-def _only_statement_of_else(line: cst.CSTNode, tree: Tree) -> cst.CSTNode | None:
-    block = tree.parent(line)
-    if isinstance(block, cst.IndentedBlock) and len(block.body) == 1:
-        around = tree.parent(block)
-        if isinstance(around, cst.Else):
-            return around
-    return None
