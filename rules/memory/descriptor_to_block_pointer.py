@@ -127,7 +127,7 @@ class DescriptorToBlockPointer(Rule):
                     # Upstream, on a GPU:
                     # as TMA wants it, a block of rows each
                     for i in range(tl.cdiv(rows, BM)):
-                        # block loads overlap
+                        # Block loads overlap
                         a = tl.load(tl.advance(src, [i * BM, 0]), boundary_check=(0, 1), padding_option="zero")  # BM BN
                         tl.store(tl.advance(dst, [i * BM, 0]), (a + 1.).to(dst.dtype.element_ty), boundary_check=(0, 1))
                 """),

@@ -11,7 +11,7 @@ from migrate.analysis.kernels import HEURISTICS, Kernel, match_args
 from migrate.analysis.launches import Launch
 from migrate.edit import code
 from migrate.rule import SAME, Example, Ref, Rule, Safety
-from migrate.tree import find
+from migrate.tree import children, find
 
 ACCESSES = {"triton.language.load": ("pointer", "mask"), "triton.language.store": ("pointer", "value", "mask")}
 ARANGE = "triton.language.arange"
@@ -31,6 +31,7 @@ class PaddedMask(Rule):
     ## What it leaves alone
     It only reports, as the kernel may not have the size, or its callers may allow powers of two alone. No report:
     * a mask that also compares the same lanes with something else;
+    * an address that counts in padded widths (`row * P`): the tensor itself is that wide;
     * widths that the launches in the file do not round up, and kernels that are launched in other modules.
     """
 
@@ -92,7 +93,7 @@ class PaddedMask(Rule):
                 """,
             after=SAME,
             reports=2),
-        Example("no report where the size is compared as well, or the width is the size",
+        Example("no report where the size is compared as well, or the width is the tensor's own",
             before="""
                 import triton
                 import triton.language as tl
@@ -104,6 +105,7 @@ class PaddedMask(Rule):
                     tl.store(x + at, 1.0, mask=(at < B) & (at < n))
                     tl.store(x + at, 1.0, mask=at < n)
                     tl.store(x + tl.arange(0, C), 1.0, mask=tl.arange(0, C) < C)
+                    tl.store(x + tl.program_id(0) * B + at, 1.0, mask=at < B)
 
 
                 def run(x):
@@ -132,15 +134,36 @@ class PaddedMask(Rule):
                  if value is not None and count[name] == 1 and name not in kernel.params}
         for call in find(kernel.node.body, cst.Call):
             names = ACCESSES.get(self.source.qualified(call.func))
-            mask = next((a.value for a, n in match_args(call, list(names)) if n == "mask"), None) if names else None
-            if mask is None:
+            given = {n: a.value for a, n in match_args(call, list(names))} if names else {}
+            mask = given.get("mask")
+            if mask is None or "pointer" not in given:
                 continue
             compared = [(c, self._lanes(c.left, local)) for c in _comparisons(mask, local)]
             for comparison, width in compared:
                 right = code(comparison.comparisons[0].comparator)
+                if self._strides(given["pointer"], right, local):
+                    continue                    # the tensor itself is that wide
                 if width and width == right and kernel.params.get(right) and kernel.params[right].constexpr and not any(
                         code(c.comparisons[0].comparator) != right and width == w for c, w in compared):
                     yield comparison, right
+
+    def _strides(self, pointer: cst.BaseExpression, width: str, local: dict[str, cst.BaseExpression]) -> bool:
+        """Whether an address counts in widths: P occurs in it elsewhere than in `arange(0, P)`."""
+        todo: list[cst.CSTNode] = [pointer]
+        seen: set[str] = set()
+        while todo:
+            node = todo.pop()
+            if isinstance(node, cst.Call) and self.source.qualified(node.func) == ARANGE:
+                continue
+            if isinstance(node, cst.Name):
+                if node.value == width:
+                    return True
+                if node.value in local and node.value not in seen:
+                    seen.add(node.value)
+                    todo.append(local[node.value])
+            else:
+                todo += children(node)
+        return False
 
     def _lanes(self, node: cst.BaseExpression, local: dict[str, cst.BaseExpression]) -> str:
         """P of `tl.arange(0, P)`, also through `[:, None]` and a local name."""
