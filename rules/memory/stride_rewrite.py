@@ -13,7 +13,8 @@ from migrate.tree import Edit, Tree, find
 from rules.memory.stride_plan import Plan
 
 # Dimensions that vary from call to call stay run-time arguments: as a constexpr each value is a compile of its own.
-LENGTH = re.compile(r"(?i)(.*(seq|len|batch|rows?$|tokens?|total).*|n?_?chunks?|num_chunks|nchunks\w*|b|t|l|m|n|s|nt|ns|bsz)$")
+LENGTH = re.compile(
+    r"(?i)(.*(seq|len|batch|rows?$|tokens?|total).*|n?_?chunks?|num_chunks|nchunks\w*|b|t|l|m|n|s|nt|ns|bsz)$")
 
 
 def new_param(name: str, tl: str) -> cst.Param:
