@@ -428,7 +428,8 @@ class PortableHost(Rule):
                 self._tell(call, "`set_allocator` inside an expression: remove it, triton-ascend needs no allocator")
                 continue
             whole = self._hollow(line)
-            edits = {whole: self._removed(whole), **{x: cst.RemoveFromParent() for x in self._announced(line)}}
+            edits: dict[cst.CSTNode, Edit] = {x: cst.RemoveFromParent() for x in self._announced(line)}
+            edits[whole] = self._removed(whole)
             if self._done(edits, "removed the allocator: triton-ascend needs none", call):
                 names |= {n.value for a in call.args for n in find(a.value, cst.Name)}
         for name in sorted(names):
@@ -440,14 +441,15 @@ class PortableHost(Rule):
                 continue
             self._done({function: self._removed(function)}, f"removed `{name}`: only `set_allocator` used it", function)
 
-    def _announced(self, line: cst.SimpleStatementLine) -> list[cst.SimpleStatementLine]:
+    def _announced(self, line: cst.SimpleStatementLine) -> list[cst.BaseStatement]:
         """Log messages right beside it in its block that speak of the allocator."""
         block = self.source.tree.parent(line)
         body = list(block.body) if isinstance(block, cst.IndentedBlock) else []
         if line not in body:
             return []
         at = body.index(line)
-        return [x for x in (*body[max(at - 1, 0):at], *body[at + 1:at + 2]) if _is_log(x) and "alloc" in code(x).lower()]
+        near = (*body[max(at - 1, 0):at], *body[at + 1:at + 2])
+        return [x for x in near if _is_log(x) and "alloc" in code(x).lower()]
 
     def _removed(self, statement: cst.CSTNode) -> Edit:
         """Nothing, with the comments above that speak of the allocator, be they a heading set apart."""

@@ -27,6 +27,7 @@ from rules.wording import swap, within
 
 TUNER = frozenset({"best_config", "configs", "cache", "keys", "bench_time", "configs_timings", "prune_configs",
                    "early_config_prune", "perf_model", "reset_to_zero", "restore_value", "nargs"})
+UNSET = {"num_warps": 4, "num_stages": 2, "num_ctas": 1, "maxnreg": None}
 LINE = 110
 
 
@@ -510,10 +511,11 @@ class FreezeAutotune(Rule):
         n = len(plan.tuning.configs)
         over = f"autotune over {n} configuration{'s' * (n > 1)}"
         params = plan.tuning.kernel.params
-        hints = sorted({k for c in plan.tuning.configs for k in c.options if k in HINTS and k not in params})
+        hints = sorted({k for c in plan.tuning.configs for k, v in c.options.items()
+                        if k in HINTS and k not in params and v != UNSET[k]})
         named = ", ".join(f"`{k}`" for k in hints)
         if not values:
-            only = f"nothing but GPU hints ({named})" if hints else "nothing"
+            only = "GPU hints only" + (f" ({named})" if hints else "")
             return f"{over} removed: {'they differ in' if n > 1 else 'it sets'} {only}"
         why = reason(plan.tuning.configs, plan.tuning.kept or (), plan.chosen)
         shown = ", ".join(f"{k}={v!r}" for k, v in values.items())

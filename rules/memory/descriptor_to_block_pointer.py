@@ -22,8 +22,8 @@ ON_HOST = re.compile(r"\bTMA\b")
 WORDS = (
     swap(r"\bnon-TMA (loads?/stores?|loads?|stores?)\b", r"\1 without a block pointer"),
     swap(r"\b(?:TMA )?(?:tensor )?descriptor(s?)\b", r"block pointer\1"),
+    swap(r"\bTMA (loads?/stores?|loads?|stores?|accesses)\b", r"block \1"),
     swap(r"\b(?:via|using|with|through|by) TMA\b", "through block pointers"),
-    swap(r"\bTMA (loads?|stores?|loads/stores|accesses)\b", r"block \1"),
 )
 HOST = frozenset({"TensorDescriptor", "TensorDescriptor.from_tensor"})
 
@@ -59,9 +59,9 @@ class DescriptorToBlockPointer(Rule):
 
     A descriptor that is handed to a helper of the same file is followed into it.
 
-    Comments of a kernel none of whose descriptors is left say block pointer where they said TMA or descriptor. A block of
-    comments that speaks of TMA in another way, there or in a function that launches the kernel, keeps its text under
-    the line "Upstream, on a GPU:". Other comments and docstrings stay.
+    Comments of a kernel none of whose descriptors is left say block pointer where they said TMA or descriptor. A block
+    of comments that speaks of TMA in another way, there or in a function that launches the kernel, keeps its text
+    under the line "Upstream, on a GPU:". Other comments and docstrings stay.
 
     ## What it leaves alone
     Reported instead:
@@ -104,7 +104,7 @@ class DescriptorToBlockPointer(Rule):
                     dst = tl.make_tensor_descriptor(y, [rows, cols], [stride_y, 1], [BM, BN])
                     # as TMA wants it, a block of rows each
                     for i in range(tl.cdiv(rows, BM)):
-                        # TMA loads overlap
+                        # they overlap with TMA loads
                         a = src.load([i * BM, 0])  # BM BN
                         dst.store([i * BM, 0], a + 1.)
                 """,
@@ -127,7 +127,7 @@ class DescriptorToBlockPointer(Rule):
                     # Upstream, on a GPU:
                     # as TMA wants it, a block of rows each
                     for i in range(tl.cdiv(rows, BM)):
-                        # Block loads overlap
+                        # they overlap with block loads
                         a = tl.load(tl.advance(src, [i * BM, 0]), boundary_check=(0, 1), padding_option="zero")  # BM BN
                         tl.store(tl.advance(dst, [i * BM, 0]), (a + 1.).to(dst.dtype.element_ty), boundary_check=(0, 1))
                 """),
