@@ -1,6 +1,9 @@
 """ASC201 drop-strides."""
 from __future__ import annotations
 
+import functools
+from collections import Counter
+
 import libcst as cst
 
 from migrate.analysis.kernels import Kernel
@@ -38,7 +41,9 @@ class DropStrides(Rule):
     * strides of transposed or expanded views and of tensors whose strides are compared with 0: a real layout;
     * a stride that is 0 under a condition in which the kernel still reads the tensor: a broadcast;
     * shapes that cannot be inferred, and launches that cannot be matched;
-    * a kernel that another module of the package names: a launch there would still pass strides.
+    * a kernel that another module of the package names, that another kernel calls, or that is put into a table: who
+      uses it there would still pass strides;
+    * a stride that the kernel assigns anew, or that a grid or a heuristic reads by name.
 
     These strides become `tl.constexpr`, so that the compiler sees their values, and a finding says why they stay.
 
@@ -214,6 +219,11 @@ class DropStrides(Rule):
         for name, kernel in self.source.kernels.items():
             self._kernel(kernel, by_kernel.get(name, []))
 
+    @functools.cached_property
+    def _name_uses(self) -> Counter[str]:
+        """How often each name stands in the file; a kernel that is only launched stands at its `def` besides."""
+        return Counter(n.value for n in self.source.tree.all(cst.Name))
+
     def _kernel(self, kernel: Kernel, launches: list[Launch]) -> None:
         sites = [strides_of(launch) for launch in launches if launch.function is not None]
         named = [p for p, info in kernel.params.items() if p.startswith("stride_")]
@@ -223,6 +233,9 @@ class DropStrides(Rule):
             return                              # nobody launches it here: a helper, or a kernel for other modules
         if len(sites) < len(launches) or not all(launch.matched for launch in launches):
             self._keep(kernel, wanted, {}, "a launch of the kernel could not be matched to its parameters")
+            return
+        if self._name_uses[kernel.name] > len(launches) + 1:
+            self._keep(kernel, wanted, {}, "the kernel is used in other ways than by launching it")
             return
         if self.source.project is not None and self.source.project.named_elsewhere(kernel.name, self.source.module):
             self._keep(kernel, wanted, {}, "another module of the package names the kernel and may launch it")
@@ -287,7 +300,7 @@ class DropStrides(Rule):
         dropped = {kernel.params[p].node for p in plan.values}
         edits[params] = params.with_changes(
             params=edited_items(params.params, dropped, {kernel.params[first].node: new}))
-        edits.update(stride_rewrite.body_edits(kernel, plan, self.source.tree.module))
+        edits.update(stride_rewrite.body_edits(kernel, plan, self.source.tree.module, tl))
         for i, launch in enumerate(launches):
             edits[launch.call] = stride_rewrite.launch_edit(launch, plan, first, i)
         edits.update(stride_rewrite.dead_locals(launches, plan))
