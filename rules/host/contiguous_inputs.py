@@ -188,6 +188,8 @@ class ContiguousInputs(Rule):
             if not launch.matched or launch.function is None or not stands_alone(launch):
                 continue
             strides = strides_of(launch)
+            if not strides.env:                 # nothing is known here, nor would it be after an edit
+                continue
             todo: dict[str, StrideArg] = {}
             blocked = _blocked(launch, strides)
             for arg in (*strides.args.values(), *(b for group in strides.borrowers.values() for b in group)):
@@ -197,8 +199,7 @@ class ContiguousInputs(Rule):
                 self._before_launch(launch, strides, todo)
 
     def _written(self, launch: Launch, strides: Strides, arg: StrideArg) -> bool:
-        """The kernel writes to a tensor that the caller can see."""
-        return strides.tensor(arg).external and any(p in launch.kernel.writes for p in arg.pointers)
+        return any(p in launch.kernel.writes for p in arg.pointers)
 
     def _guards(self, launch: Launch, strides: Strides, todo: dict[str, StrideArg]) -> bool:
         """Takes the stride tests out of guards before the launch. What the guards settle is not done again."""

@@ -13,7 +13,7 @@ from migrate.analysis.values import Tensor
 from migrate.edit import edited_items, statement
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.tree import Edit, find
-from rules.host.contiguous_inputs import first_use, meant
+from rules.host.contiguous_inputs import first_use, meant, stands_alone
 from rules.memory import stride_rewrite
 from rules.memory.stride_plan import Plan, make_plan, shape_from_callers
 
@@ -268,7 +268,7 @@ class DropStrides(Rule):
         shape = shape_from_callers(site.launch, arg.tensor)
         if shape:
             return f"{arg.tensor}.shape == {shape}"
-        if tensor.rank is not None:
+        if tensor.rank is not None or not tensor.external:
             return ""
         axes = {a.axis for a in site.args.values() if a.tensor == arg.tensor}
         params = frozenset(a.param for a in site.args.values() if a.tensor == arg.tensor)
@@ -278,7 +278,7 @@ class DropStrides(Rule):
 
     def _assert(self, site: Strides, facts: dict[str, tuple[StrideArg, str]]) -> bool:
         at = first_use(site.launch, site)
-        if not isinstance(at, cst.SimpleStatementLine) or at in self.edits:
+        if not stands_alone(site.launch) or at in self.edits:
             return False
         lines = []
         for name, (arg, fact) in facts.items():
