@@ -235,7 +235,7 @@ class Offsets:
             targets = [t.target for t in node.targets] if isinstance(node, cst.Assign) else [node.target]
             into = self.added if isinstance(node, cst.AugAssign) else self.values
             for target in targets:
-                for name, value in _pairs(target, node.value):
+                for name, value in pairs(target, node.value):
                     into.setdefault(name, []).append(value)
 
     def used_by(self, pointer: str) -> frozenset[str]:
@@ -341,7 +341,7 @@ class Offsets:
         return False
 
 
-def _pairs(target: cst.BaseExpression, value: cst.BaseExpression | None) -> list[tuple[str, cst.BaseExpression]]:
+def pairs(target: cst.BaseExpression, value: cst.BaseExpression | None) -> list[tuple[str, cst.BaseExpression]]:
     """Names of an assignment with what each gets; all of the value where it cannot be taken apart."""
     if value is None:
         return []
@@ -351,8 +351,8 @@ def _pairs(target: cst.BaseExpression, value: cst.BaseExpression | None) -> list
         return []
     parts = [e.value for e in target.elements]
     if isinstance(value, (cst.Tuple, cst.List)) and len(value.elements) == len(parts):
-        return [pair for part, e in zip(parts, value.elements, strict=True) for pair in _pairs(part, e.value)]
-    return [pair for part in parts for pair in _pairs(part, value)]
+        return [pair for part, e in zip(parts, value.elements, strict=True) for pair in pairs(part, e.value)]
+    return [pair for part in parts for pair in pairs(part, value)]
 
 
 def _terms(value: cst.BaseExpression) -> list[cst.BaseExpression]:

@@ -6,7 +6,7 @@ import re
 import libcst as cst
 
 from migrate.analysis.launches import Launch, assignments, is_launch
-from migrate.analysis.strides import StrideArg, Strides, compared_with_zero, strides_of
+from migrate.analysis.strides import StrideArg, Strides, compared_with_zero, pairs, strides_of
 from migrate.analysis.values import Tensor, as_tensor
 from migrate.edit import code, removed, statement
 from migrate.rule import SAME, Example, Ref, Rule, Safety
@@ -39,6 +39,7 @@ class ContiguousInputs(Rule):
     * a tensor whose strides are taken in an inner block, or before other lines change it;
     * tensors that one of these must lie like, because the kernel addresses both with the same strides;
     * a launch that is not a statement of its own: lines before it would not run exactly when it does;
+    * a tensor that the launch gets under two names;
     * launches whose arguments cannot be matched to the kernel's parameters.
     """
 
@@ -305,13 +306,15 @@ def _blocked(launch: Launch, strides: Strides) -> set[str]:
         if not arg.pointers or param in strides.foreign:
             blocked.add(arg.tensor)
     names = set().union(*groups) if groups else set()
-    pointers = {n.value for bound in launch.args.values() for n in find(bound.value, cst.Name)}
+    names |= {n.value for bound in launch.args.values() for n in find(bound.value, cst.Name)}
+    assert launch.function is not None
+    twins = {frozenset((a, b.value)) for found in find(launch.function.body, cst.Assign) for target in found.targets
+             for a, b in pairs(target.target, found.value) if isinstance(b, cst.Name)}
     for group in groups:
         for name in group:
             tensor = as_tensor(strides.env.get(name))
             if (meant_layout(launch, name, tensor) or _read_elsewhere(launch, strides, name)
-                    or any(other != name and strides.env.get(other) is strides.env.get(name) is not None
-                           for other in (pointers | names))):
+                    or any(frozenset((name, other)) in twins for other in names)):
                 blocked.add(name)
     while True:
         more = set().union(*(g for g in groups if g & blocked)) - blocked if blocked else set()

@@ -255,7 +255,8 @@ class DropStrides(Rule):
             facts: dict[str, tuple[StrideArg, str]] = {}
             for arg in site.args.values():
                 tensor = site.tensor(arg)
-                if tensor.shape is None and arg.tensor not in facts and not meant(site.launch, arg, tensor):
+                if (tensor.shape is None and tensor.contiguous and arg.tensor in site.env and arg.tensor not in facts
+                        and not meant(site.launch, arg, tensor)):
                     fact = self._assumption(kernel, site, arg, tensor)
                     if fact:
                         facts[arg.tensor] = (arg, fact)
