@@ -189,8 +189,8 @@ def with_comments(text: str, findings: Iterable[Finding], rules: Iterable[type[R
         below = lines[line - 1]
         indent = below[:len(below) - len(below.lstrip())]
         end = "\r" if below.endswith("\r") else ""
-        new = list(dict.fromkeys(
-            comment for f in at[line] for comment in comment_lines(f, names.get(f.rule, "ignore-comment"), indent)))
+        said = dict.fromkeys(tuple(comment_lines(f, names.get(f.rule, "ignore-comment"), indent)) for f in at[line])
+        new = [comment for comments in said for comment in comments]
         already = lines[max(0, line - 1 - len(new)):line - 1]
         if [a.rstrip("\r") for a in already] != new:
             lines[line - 1:line - 1] = [comment + end for comment in new]
