@@ -21,6 +21,7 @@ import libcst as cst
 from migrate import __version__, engine, header
 from migrate.encoding import PythonFile
 from migrate.engine import Outcome
+from migrate.gate import targets
 from migrate.header import Header
 from migrate.project import PackageProject, definition, imports, module_name
 from migrate.rule import Finding, Rule
@@ -39,12 +40,13 @@ class Settings:
     rules: tuple[type[Rule], ...]
     known: frozenset[str]
     triton_ascend: str = engine.TRITON_ASCEND
-    target: str = "Ascend910B"
+    target: str = targets.DEFAULT
 
     @classmethod
     def make(cls, *, only: Sequence[str] = (), ignore: Sequence[str] = (),
-             triton_ascend: str = engine.TRITON_ASCEND, target: str = "Ascend910B") -> Settings:
-        """Raises UsageError for an id or name that no rule has, or a release that is none."""
+             triton_ascend: str = engine.TRITON_ASCEND, target: str = targets.DEFAULT) -> Settings:
+        """Raises UsageError for an id or name that no rule has, a release that is none, or a chip that is unknown."""
+        targets.get(target)
         everything = engine.load()
         chosen = engine.select(everything, only=only, ignore=ignore, triton_ascend=triton_ascend)
         known = frozenset(key for r in everything for key in (r.id, r.name))

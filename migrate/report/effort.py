@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from migrate.report.table import table
+from migrate.report.table import count, table
 from migrate.rule import Rule, Safety
 from migrate.sweep import Row
 
@@ -34,9 +34,9 @@ def summary(rows: Sequence[Row], rules: Rules, *, width: int | None, colour: boo
 
 def totals(rows: Sequence[Row]) -> str:
     failed = sum(bool(r.error) for r in rows)
-    return (f"{len(rows)} files, {sum(len(r.kernels) for r in rows)} kernels and helpers: "
-            f"{sum(sum(r.fired.values()) for r in rows)} changes, "
-            f"{sum(sum(r.open.values()) for r in rows)} findings left for a person, {failed} failed")
+    return (f"{count(len(rows), 'file')}, {sum(len(r.kernels) for r in rows)} kernels and helpers: "
+            f"{count(sum(sum(r.fired.values()) for r in rows), 'change')}, "
+            f"{count(sum(sum(r.open.values()) for r in rows), 'finding')} left for a person, {failed} failed")
 
 
 def markdown(rows: Sequence[Row], rules: Rules, command: str, tool: str) -> str:
