@@ -18,6 +18,8 @@ from migrate.tree import Tree, Unit
 
 _Span = tuple[int, int, "Note", bool]
 STATEMENTS = (cst.BaseStatement, cst.BaseSmallStatement, cst.Decorator)
+ALIKE = 0.3                     # share of words from which on a line counts as another one changed
+LARGE = 10_000                  # pairs of lines, above which nobody reads which became which
 TOOL = "port"                   # owner of the header's lines
 LEFT = "left for a person"      # what is said of a comment that a finding left
 
@@ -135,7 +137,10 @@ def _follow(step: Step, lines: list[Line], gone: dict[int, tuple[Note, ...]]) ->
                 made += [_heir(lines[k], text, edits.on(k, k + 1)) for k, text in zip(old, new[j1:j2], strict=True)]
             elif j1 < j2:
                 earlier = tuple(n for k in old for n in lines[k].notes)
-                notes = edits.on(old.start, old.stop) if old else edits.on(i1, i2)
+                if old:
+                    notes = edits.on(old.start, old.stop)
+                else:                                       # goes with the line before it, or the one it is put before
+                    notes = edits.on(old.start - 1, old.start) if k1 else edits.on(old.start, min(old.start + 1, i2))
                 made += [Line(text, None, _last(earlier, notes)) for text in new[j1:j2]]
         for k in range(i1, i2):
             _leaves(lines[k], made[heirs[k]] if k in heirs else None, edits, k, gone)
@@ -166,17 +171,45 @@ def _leaves(line: Line, heir: Line | None, edits: _Edits, at: int, gone: dict[in
 
 
 def _pairs(old: list[str], new: list[str]) -> list[tuple[int, int, int, int]]:
-    """Ranges of old and new lines that belong together, in order: first by what they say but for the indentation."""
+    """Ranges of old and new lines that belong together, in order: first by what they say but for the indentation,
+    then by the words that they share."""
     a, b = [line.strip() for line in old], [line.strip() for line in new]
-    out = []
+    same = []
     k = j = 0
     for k1, j1, size in difflib.SequenceMatcher(lambda text: not text, a, b, autojunk=False).get_matching_blocks():
+        if k1 - k != j1 - j:
+            same += [(k + one, j + two) for one, two in _alike(a[k:k1], b[j:j1])]
+        else:
+            same += zip(range(k, k1), range(j, j1), strict=True)
+        same += zip(range(k1, k1 + size), range(j1, j1 + size), strict=True)
+        k, j = k1 + size, j1 + size
+    out = []
+    k = j = 0
+    for k1, j1 in [*same, (len(old), len(new))]:
         if k < k1 or j < j1:
             out.append((k, k1, j, j1))
-        if size:
-            out.append((k1, k1 + size, j1, j1 + size))
-        k, j = k1 + size, j1 + size
+        if k1 < len(old) and j1 < len(new):
+            out.append((k1, k1 + 1, j1, j1 + 1))
+        k, j = k1 + 1, j1 + 1
     return out
+
+
+def _alike(old: list[str], new: list[str]) -> list[tuple[int, int]]:
+    """Pairs of similar lines, in order: those that together share most."""
+    if not old or not new or len(old) * len(new) > LARGE:
+        return []
+    words = [[frozenset(re.findall(r"\w+", line)) for line in lines] for lines in (old, new)]
+    best: list[list[tuple[float, tuple[tuple[int, int], ...]]]] = [[(0.0, ())] * (len(new) + 1)]
+    for k, one in enumerate(words[0]):
+        row: list[tuple[float, tuple[tuple[int, int], ...]]] = [(0.0, ())]
+        for j, two in enumerate(words[1]):
+            here = max(best[k][j + 1], row[j], key=lambda b: b[0])
+            alike = len(one & two) / max(1, len(one | two))
+            if alike > ALIKE and best[k][j][0] + alike > here[0]:
+                here = (best[k][j][0] + alike, (*best[k][j][1], (k, j)))
+            row.append(here)
+        best.append(row)
+    return list(best[-1][-1][1])
 
 
 class _Edits:

@@ -126,7 +126,8 @@ class _Page:
         if left:
             self._line(Text())
         first = self.result.ports[0]
-        self._prose("The port was neither compiled nor run. What shows whether it works:")
+        once = "" if self.result.written else ", once it is written"
+        self._prose(f"The port was neither compiled nor run. What shows whether it works{once}:")
         self._line(Text(f"  migrate check {shown(self.result.output / first.target)}"))
         self._line(Text(f"  migrate verify {first.path.rpartition('/')[2]}"))
 
@@ -160,7 +161,7 @@ class _Page:
 
 
 def in_short(note: Note, among: Iterable[Note]) -> str:
-    """What tells a sentence from the others of its rule, once it was read: the name that it begins with, or a clause."""
+    """What tells a sentence from the others of its rule, once it was read: the name it begins with, or a clause."""
     name = re.match(r"`\w+`", note.message)
     if name and sum(n.rule == note.rule and n.message.startswith(name[0]) for n in among) == 1:
         return name[0]
