@@ -12,11 +12,11 @@ def table(headings: Sequence[str], rows: Sequence[Sequence[str]], *, right: Coll
           paths: int | None = None, width: int | None = None) -> list[str]:
     """A text for the headings and each row, of several lines where a cell folds.
 
-    `width` None: none does; else the column `paths` gives way first, then the last column.
+    `width` None: none does; else the last column gives way first, then the column `paths`.
     """
     widths = [max([len(headings[i]), *(len(row[i]) for row in rows)]) for i in range(len(headings))]
     if width is not None:
-        for i in (*((paths,) if paths is not None else ()), len(widths) - 1):
+        for i in (len(widths) - 1, *((paths,) if paths is not None else ())):
             over = sum(widths) + GAP * (len(widths) - 1) - width
             widths[i] = max(min(widths[i], NARROWEST), widths[i] - max(0, over))
     out = []
