@@ -1,7 +1,8 @@
 """Calls of mamba's launch functions: what to call, with which inputs, in which layout. Needs torch only.
 
 A `Case` names a function and draws its keyword arguments from a `Draw` (seed, device, dtype, layout, size), so
-that upstream, a port and a reference can be given the same values. Sizes are awkward on purpose: T is no multiple
+that upstream, a port and a reference can be given the same values (benchmarks/gpu_parity.py), and the compile gate
+the same launches (the files of mamba_ssm/ beside this one). Sizes are awkward on purpose: T is no multiple
 of the chunk where the function allows it, head dimensions are no powers of two, heads are grouped, packed
 sequences have length 1. Decays are negative, so that results stay moderate.
 
@@ -10,8 +11,10 @@ memory, or a slice of something wider). A last stride other than 1 appears only 
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -41,7 +44,9 @@ class Size:
 
 
 SIZES = {"small": Size(batch=2, time=37, heads=4, groups=2, qk=24, v=20, chunk=16, rows=19, columns=72),
-         "large": Size(batch=2, time=2000, heads=32, groups=4, qk=48, v=40, chunk=64, rows=4001, columns=1200)}
+         "large": Size(batch=2, time=2000, heads=32, groups=4, qk=48, v=40, chunk=64, rows=4001, columns=1200),
+         # the models' own head dimensions and chunk, for the compile gate: nothing runs, so few tokens will do
+         "model": Size(batch=2, time=200, heads=4, groups=2, qk=128, v=64, chunk=64, rows=19, columns=1024)}
 
 
 @dataclass
@@ -616,3 +621,14 @@ for _word, _options in (("3-d state", (0, False, False, False)), ("3-d state, z"
           arguments=lambda draw, a=_options: _update(draw, draw.size.heads * a[0], *a[1:]))
 
 CASES.sort(key=lambda case: case.cost)     # stable: within a cost, the order above
+
+
+def gate_cases_of(module: str) -> Iterator[tuple[str, Callable[[ModuleType], object]]]:
+    """Every case of a module in every dtype, in the form of a cases file (docs/gate.md)."""
+    for case in CASES:
+        for dtype in case.dtypes if case.module == module else ():
+            yield f"{case.name} {dtype}", partial(_launch, case, dtype)
+
+
+def _launch(case: Case, dtype: str, module: ModuleType) -> object:
+    return getattr(module, case.function)(**case.arguments(Draw(SIZES["model"], "cpu", getattr(torch, dtype))))
