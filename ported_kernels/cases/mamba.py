@@ -282,7 +282,7 @@ def _dadt(draw: Draw, varlen: bool = False) -> dict[str, Any]:
     size, chunk, fp32 = draw.size, _MIMO_CHUNK, torch.float32
     ends = _mimo_ends(draw) if varlen else None
     batch, time = (1, size.time) if varlen else (size.batch, _whole_chunks(draw))
-    chunks = time // chunk + (ends.numel() - 1 if varlen else 0)
+    chunks = time // chunk + (0 if ends is None else ends.numel() - 1)
     blocks, plain = (batch, size.heads, chunks, chunk, chunk), Draw(size, draw.device, fp32, seed=draw.seed + 1)
     # Upstream applies the strides of ddA_cs to all four vectors and to its contiguous output.
     vector = (batch, size.heads, time)
@@ -577,7 +577,7 @@ for _gate, _groups, _before, _rms in ((False, 1, True, False), (True, 1, True, T
 def _swiglu(draw: Draw, backward: bool, recompute: bool = False) -> dict[str, Any]:
     size = draw.size
     half = size.columns // 2 + 5
-    arguments = {"xy": draw.normal(size.batch, size.time, 2 * half)}
+    arguments: dict[str, Any] = {"xy": draw.normal(size.batch, size.time, 2 * half)}
     if backward:
         arguments |= {"dout": draw.normal(size.batch, size.time, half), "recompute_output": recompute}
     return arguments
@@ -614,11 +614,11 @@ def _update(draw: Draw, heads: int, tied: bool, gate: bool, indexed: bool) -> di
 
 
 _UPDATE = _TRITON + "selective_state_update"
-for _word, _options in (("3-d state", (0, False, False, False)), ("3-d state, z", (0, False, True, False)),
-                        ("4-d state, z", (1, False, True, False)), ("4-d state, tied", (1, True, False, False)),
-                        ("4-d state, tied, z, indices", (1, True, True, True))):
+for _word, _how in (("3-d state", (0, False, False, False)), ("3-d state, z", (0, False, True, False)),
+                    ("4-d state, z", (1, False, True, False)), ("4-d state, tied", (1, True, False, False)),
+                    ("4-d state, tied, z, indices", (1, True, True, True))):
     _case(_UPDATE, "selective_state_update", _word, mutated=("state",),
-          arguments=lambda draw, a=_options: _update(draw, draw.size.heads * a[0], *a[1:]))
+          arguments=lambda draw, a=_how: _update(draw, draw.size.heads * a[0], *a[1:]))
 
 CASES.sort(key=lambda case: case.cost)     # stable: within a cost, the order above
 
