@@ -61,8 +61,10 @@ def resolve(names: Sequence[str], toolchain: Toolchain, *, case_files: Sequence[
         else:
             found = [operators.unit(name)]
         for unit in found:
-            if units.get(unit.name, unit).file != unit.file:    # two files of one name: told apart by their folders
-                unit = replace(unit, name=os.path.relpath(unit.file, unit.root or unit.file.parent))
+            # two files of one name are told apart by their folders
+            for more in (os.path.relpath(unit.file, unit.root or unit.file.parent), str(unit.file)):
+                if units.get(unit.name, unit).file != unit.file:
+                    unit = replace(unit, name=more)
             units.setdefault(unit.name, unit)
     return list(units.values())
 
