@@ -52,7 +52,7 @@ def make_plan(kernel: Kernel, sites: list[Strides], wanted: list[str]) -> tuple[
         if args[0].pointers:
             described = [names.dim([s[i] for s in shapes if s is not None], args, i, new=False) or _plain(shapes[0][i])
                          for i in range(n)] if shapes[0] is not None else []
-            plan.shapes[args[0].pointers[0]] = f"[{', '.join(described)}]"
+            plan.shapes[args[0].pointers[0]] = f"[{', '.join(described)}]" if n > 1 else "(one axis)"
     for site in sites:                          # a starred tuple goes as a whole or not at all
         for param in wanted:
             together = {p for p, b in site.launch.args.items() if b.arg is site.launch.args[param].arg} \
@@ -94,7 +94,7 @@ def _why_not(param: str, sites: list[Strides]) -> str:
             if not site.tensor(other).contiguous:
                 return f"`{other.tensor}` is addressed with it too, and is not proven contiguous"
         if not site.absent_otherwise(arg):
-            return f"it is 0 where the kernel still reads `{arg.tensor}`: a broadcast"
+            return f"it is 0 where the kernel still uses `{arg.tensor}`: a broadcast"
         ranks.add((len(tensor.shape), arg.axis % len(tensor.shape)))
     return "" if len(ranks) == 1 else "the launches pass tensors of different rank"
 
@@ -167,8 +167,15 @@ class _Names:
                 elif tensor.optional:
                     text = f"{text} if {arg.tensor} is not None else 1"
             texts.append(text)
-        name = texts[0] if texts[0].isidentifier() else f"{args[0].pointers[0]}_dim{axis}"
+        name = texts[0] if texts[0].isidentifier() else self._name_of_axis(args[0], axis)
         return self._add(name, texts, tuple(dims))
+
+    def _name_of_axis(self, arg: StrideArg, axis: int) -> str:
+        """`stride_v_seqlen` is the stride of the axis that `v_seqlen` is the length of."""
+        for other in self.sites[0].args.values():
+            if other.tensor == arg.tensor and other.axis == axis and other.param.startswith("stride_"):
+                return other.param.removeprefix("stride_")
+        return f"{arg.pointers[0]}_dim{axis}"
 
     def _add(self, name: str, texts: list[str], key: tuple[Dim, ...]) -> str:
         if name in self.taken:

@@ -13,12 +13,15 @@ from migrate.tree import Edit, Tree, find
 from rules.memory.stride_plan import Plan
 
 # Dimensions that vary from call to call stay run-time arguments: as a constexpr each value is a compile of its own.
-LENGTH = re.compile(r"(?i)(.*(seq|len|batch|rows?$|tokens?|total).*|n_?chunks\w*|num_chunks|b|t|l|m|n|s|nt|ns|bsz)$")
+LENGTH = re.compile(
+    r"(?i)(.*(seq|len|batch|rows?$|tokens?|total).*|n?_?chunks?|num_chunks|nchunks\w*|b|t|l|m|n|s|nt|ns|bsz)$")
 
 
 def new_param(name: str, tl: str) -> cst.Param:
+    """A parameter for a dimension: constexpr unless it is a length, or nothing is known of it."""
     param = cst.Param(cst.Name(name))
-    return param if LENGTH.match(name) else as_constexpr(param, tl)
+    varies = LENGTH.match(name) or LENGTH.match(name.rpartition("_")[2]) or re.search(r"_dim\d+$", name)
+    return param if varies else as_constexpr(param, tl)
 
 
 def as_constexpr(param: cst.Param, tl: str) -> cst.Param:
