@@ -3,15 +3,15 @@ from __future__ import annotations
 
 import pytest
 
+from migrate.gate.doctor import Ability
 from migrate.gate.result import Diagnosis, Outcome, Result, Stage, Verdict
 from migrate.report import doctor, gate
-from migrate.gate.doctor import Ability
 
 COMMAND = "PATH=/root/.cache/x:$PATH bishengir-compile " + " ".join(f"--option-{n}=true" for n in range(12))
 MESSAGE = "UB overflow, 1,970,432 of 1,572,864 bits, " + ", ".join(f"TILE_{n}=128" for n in range(30))
 COST = {"core": "mix", "ub_bits": 8192, "multi_buffered": True, "complete": True, "lines": [
-    {"line": 7, "file": __file__, "cycles": 300, "moved": {"MTE2": "4,096 * ceil(blocks / grid_x)"}, "kinds": ["strided"],
-     "vector_calls": {"vadd": 3}, "cube_calls": {}, "scalar": "1,024", "syncs": 2}]}
+    {"line": 7, "file": __file__, "cycles": 300, "moved": {"MTE2": "4,096 * ceil(blocks / grid_x)"},
+     "kinds": ["strided"], "vector_calls": {"vadd": 3}, "cube_calls": {}, "scalar": "1,024", "syncs": 2}]}
 
 
 def _result() -> Result:

@@ -42,7 +42,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("host")
     (folder / "package").mkdir()
     (folder / "package/__init__.py").write_text("")
-    (folder / "package/helper.py").write_text("import torch\n\n\ndef look():\n    return torch.no_such_device\n\n\nlook()\n")
+    (folder / "package/helper.py").write_text(
+        "import torch\n\n\ndef look():\n    return torch.no_such_device\n\n\nlook()\n")
     (folder / "package/fails.py").write_text("import torch\nimport triton\nfrom .helper import look\n\n\n@triton.jit\n"
                                              "def kernel(x):\n    pass\n")
     (folder / "asks_npu.py").write_text(NPU)
