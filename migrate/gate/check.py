@@ -237,15 +237,9 @@ def _options(options: dict[str, Any]) -> str:
 
 
 def _again(unit: Unit, target: Target, cases: Sequence[str]) -> str:
-    if unit.name in unit.operators:
-        asked = [unit.name]
-    else:
-        # as the unit was asked for: with these cases and no others
-        asked = [str(unit.file), *(part for file in unit.case_files if file != unit.file
-                                   for part in ("--cases", str(file)))]
-        asked += ["--root", str(unit.root)] if unit.root else []
+    asked = unit.name if unit.name in unit.operators else str(unit.file)
     case = ["--case", cases[0]] if len(cases) == 1 else []
-    return shlex.join(["migrate", "check", *asked, "--target", target.name, *case])
+    return shlex.join(["migrate", "check", asked, *unit.options, "--target", target.name, *case])
 
 
 def _settle_configs(verdicts: list[Verdict]) -> list[Verdict]:

@@ -26,6 +26,7 @@ class Unit:
     root: Path | None               # where its package begins, for imports
     case_files: tuple[Path, ...] = ()
     operators: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()   # --cases and --root, where the user gave them
 
     def as_request(self, only: str) -> dict[str, Any]:
         return {"name": self.name, "file": str(self.file), "root": str(self.root) if self.root else "", "only": only,
@@ -111,12 +112,14 @@ def _ports() -> list[Path]:
 
 
 def _file_unit(path: Path, operators: _Operators, case_files: tuple[Path, ...], root: Path | None) -> Unit:
+    given = [part for file in case_files for part in ("--cases", str(file))]
+    given += ["--root", str(root.resolve())] if root else []
     generated = package_folder() / "generated"
     if root is None and path.is_relative_to(generated):
         root = generated       # a port keeps upstream's package path, and is imported under it
     cases = case_files or tuple(_case_files(path))
     own = tuple(operators.living_in(path)) if not case_files else ()
-    return Unit(path.name, path, (root or _package_root(path)).resolve(), cases, own)
+    return Unit(path.name, path, (root or _package_root(path)).resolve(), cases, own, tuple(given))
 
 
 def _package_root(path: Path) -> Path:
