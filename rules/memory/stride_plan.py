@@ -34,7 +34,7 @@ def make_plan(kernel: Kernel, sites: list[Strides], wanted: list[str]) -> tuple[
     for param in wanted:
         if kernel.params[param].constexpr and not all(param in site.args for site in sites):
             continue
-        reason = _why_not(param, sites)
+        reason = _kept_by_kernel(kernel, param, sites[0].launch.source.strings) or _why_not(param, sites)
         if reason:
             reasons[param] = reason
             continue
@@ -61,10 +61,36 @@ def make_plan(kernel: Kernel, sites: list[Strides], wanted: list[str]) -> tuple[
             if stay and param in plan.values:
                 del plan.values[param]
                 reasons[param] = f"it is passed in one starred tuple with `{min(stay)}`, which stays"
+    first = next((p for p in kernel.params if p in plan.values), None)
+    if plan.added and first is not None and _after_a_default(kernel, first):
+        return Plan({}, {}, {}, {}), reasons | dict.fromkeys(
+            plan.values, "new parameters would have to stand behind one that has a default")
     used = {word for value in plan.values.values() for word in re.findall(r"\w+", value)}
     plan.added = {k: v for k, v in plan.added.items() if k in used}
     plan.saved = {k: v for k, v in plan.saved.items() if k in used}
     return plan, reasons
+
+
+def _after_a_default(kernel: Kernel, param: str) -> bool:
+    for name, info in kernel.params.items():
+        if info.default is not None:
+            return True
+        if name == param:
+            break
+    return False
+
+
+def _kept_by_kernel(kernel: Kernel, param: str, strings: frozenset[str]) -> str:
+    if param in kernel.rebound:
+        return "the kernel assigns it anew"
+    if param in strings:
+        return "a grid or a heuristic reads it by name"
+    tree = kernel.source.tree
+    for use in find(kernel.node.body, cst.Attribute):
+        if isinstance(use.value, cst.Name) and use.value.value == param and not (
+                use.attr.value == "to" and isinstance(tree.parent(use), cst.Call)):
+            return f"the kernel asks for its `.{use.attr.value}`"
+    return ""
 
 
 def _plain(dim: Dim) -> str:
@@ -90,6 +116,8 @@ def _why_not(param: str, sites: list[Strides]) -> str:
             return f"`{arg.tensor}` is not proven contiguous"
         if not -len(tensor.shape) <= arg.axis < len(tensor.shape):
             return f"`{arg.tensor}` has no axis {arg.axis}"
+        if param in site.foreign:
+            return f"`{site.foreign[param]}` is addressed with it too"
         for other in site.borrowers.get(param, ()):
             if not site.tensor(other).contiguous:
                 return f"`{other.tensor}` is addressed with it too, and is not proven contiguous"
@@ -208,9 +236,7 @@ def shape_from_callers(launch: Launch, tensor: str) -> str:
         return ""
     inner = strides_of(launch)
     texts = set()
-    for call in source.tree.all(cst.Call):
-        if not (isinstance(call.func, cst.Name) and call.func.value == function.name.value):
-            continue
+    for call in source.calls.get(function.name.value, ()):
         outer = source.tree.enclosing(call, cst.FunctionDef)
         if outer is None or outer is function or any(a.star for a in call.args):
             return ""
