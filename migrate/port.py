@@ -5,6 +5,7 @@ port a file, look which modules of its own package the result imports, port thos
 """
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import hashlib
@@ -21,6 +22,8 @@ import libcst as cst
 from migrate import __version__, engine, header
 from migrate.encoding import PythonFile
 from migrate.engine import Outcome
+from migrate.errors import MigrateError
+from migrate.gate import targets
 from migrate.header import Header
 from migrate.project import PackageProject, definition, imports, module_name
 from migrate.rule import Finding, Rule
@@ -39,12 +42,13 @@ class Settings:
     rules: tuple[type[Rule], ...]
     known: frozenset[str]
     triton_ascend: str = engine.TRITON_ASCEND
-    target: str = "Ascend910B"
+    target: str = targets.DEFAULT
 
     @classmethod
     def make(cls, *, only: Sequence[str] = (), ignore: Sequence[str] = (),
-             triton_ascend: str = engine.TRITON_ASCEND, target: str = "Ascend910B") -> Settings:
-        """Raises UsageError for an id or name that no rule has, or a release that is none."""
+             triton_ascend: str = engine.TRITON_ASCEND, target: str = targets.DEFAULT) -> Settings:
+        """Raises UsageError for an id or name that no rule has, a release that is none, or a chip that is unknown."""
+        targets.get(target)
         everything = engine.load()
         chosen = engine.select(everything, only=only, ignore=ignore, triton_ascend=triton_ascend)
         known = frozenset(key for r in everything for key in (r.id, r.name))
@@ -111,11 +115,20 @@ def port_file(project: PackageProject, path: str, settings: Settings) -> Ported:
     source = project.source(path)
     try:
         outcome = engine.apply(source, settings.rules)
+        final = outcome.final.text
     except engine.RuleCrashed as error:
         raise engine.RuleCrashed(f"{project.upstream.root / path}: {error}") from error
+    except RecursionError as error:
+        raise MigrateError(f"{project.upstream.root / path}: an expression is nested too deeply") from error
+    try:
+        ast.parse(final)
+    except SyntaxError as error:
+        last = outcome.steps[-1].rule.id if outcome.steps else "the tool"
+        raise engine.RuleCrashed(f"{project.upstream.root / path}: the result is not Python at line {error.lineno} "
+                                 f"({error.msg}), after {last} and the rules before it; this is a bug") from error
     findings = tuple(sorted((*outcome.open, *ignore_findings(outcome, settings)), key=lambda f: (f.line, f.col)))
     upstream = project.upstream
-    text = header.add(with_comments(outcome.final.text, findings, settings.rules), Header(
+    text = header.add(with_comments(final, findings, settings.rules), Header(
         upstream=upstream.spec if upstream.name else "not a pinned release", path=path, sha256=file.sha256,
         licence=upstream.licence or "see the file", tool=settings.tool))
     return Ported(project, path, file, outcome, findings, text, tuple(needs(outcome.final)))
@@ -189,8 +202,8 @@ def with_comments(text: str, findings: Iterable[Finding], rules: Iterable[type[R
         below = lines[line - 1]
         indent = below[:len(below) - len(below.lstrip())]
         end = "\r" if below.endswith("\r") else ""
-        new = list(dict.fromkeys(
-            comment for f in at[line] for comment in comment_lines(f, names.get(f.rule, "ignore-comment"), indent)))
+        said = dict.fromkeys(tuple(comment_lines(f, names.get(f.rule, "ignore-comment"), indent)) for f in at[line])
+        new = [comment for comments in said for comment in comments]
         already = lines[max(0, line - 1 - len(new)):line - 1]
         if [a.rstrip("\r") for a in already] != new:
             lines[line - 1:line - 1] = [comment + end for comment in new]
