@@ -177,6 +177,17 @@ def test_a_comment_keeps_lines_that_repeat() -> None:
     assert made.count(words.split()[-1]) == 2
 
 
+@pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
+def test_the_sample_in_the_readme_is_what_is_printed(toyk: Toy, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Stale? Copy it from `migrate port docs/example/double_rows.py`"""
+    monkeypatch.chdir(ROOT)
+    printed = toyk.migrate("port", "docs/example/double_rows.py", "--dry-run").out
+    blocks = (ROOT / name).read_text(encoding="utf-8").split("```\n")
+    block = next(part for part in blocks if part.startswith("docs/example/double_rows.py  1 kernel\n"))
+    first = "rule                     safety"
+    assert block.partition(first)[2].strip() == printed.partition(first)[2].partition("The rules left")[0].strip()
+
+
 # ---------------------------------------------------------------- tables
 
 @pytest.mark.parametrize("width", [60, 80, None])
