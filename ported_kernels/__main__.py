@@ -41,7 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyError, runtime.DeviceUnavailable) as error:
         print(f"ported_kernels: {error.args[0]}", file=sys.stderr)
         return 2
-    print(run(operator, case, dtype, device, options.seed))
+    try:
+        print(run(operator, case, dtype, device, options.seed))
+    except catalog.NotPorted as error:
+        print(f"ported_kernels: {error}", file=sys.stderr)
+        return 2
     return 0
 
 
@@ -51,9 +55,9 @@ def listing() -> str:
     lines = []
     for name, operator in catalog.operators().items():
         dtypes = ", ".join(map(short, operator.dtypes))
-        upstream = f"{operator.upstream.function} of {operator.upstream.release}"
         lines += [f"{name:<{width}}  {operator.summary}",
-                  f"{'':<{width}}  {len(operator.cases)} cases; {dtypes}; ports {upstream}"]
+                  f"{'':<{width}}  {len(operator.cases)} cases; {dtypes}",
+                  f"{'':<{width}}  {operator.origin}"]
     return "\n".join(lines)
 
 

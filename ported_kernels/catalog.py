@@ -2,7 +2,8 @@
 
 An operator's contract lives beside its kernel, in a file `..._reference.py` that shares no code with it and
 ends in `OPERATOR = Operator(...)`; naming that file in CONTRACTS registers it. The wrapper may be a function of a
-file, such as a port in `generated/`. `from_file` takes a contract from anywhere. The catalogue imports no triton.
+file: `port_of(upstream)` is one in `generated/`, which `migrate port` writes. `from_file` takes a contract from
+anywhere. The catalogue imports no triton.
 """
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,14 @@ import torch
 CONTRACTS = [
     "ported_kernels.mamba3.segsum_dadt_reference",
     "ported_kernels.mamba3.dzdo_reference",
+    "ported_kernels.mamba3.compute_dzdo_reference",
+    "ported_kernels.mamba3.compute_dqkv_reference",
+    "ported_kernels.mamba3.compute_dqktheta_reference",
+    "ported_kernels.mamba3.compute_ddt_reference",
 ]
+
+PACKAGE = Path(__file__).resolve().parent
+GENERATED = PACKAGE / "generated"     # what `migrate port` writes; never committed
 
 Inputs = dict[str, Any]     # keyword arguments of the wrapper, tensors on the CPU
 
@@ -50,10 +58,20 @@ class Upstream:
     function: str
 
 
+class NotPorted(RuntimeError):
+    """The port that an operator runs has not been made; the message says how to make it."""
+
+
+def port_of(upstream: Upstream) -> str:
+    """The wrapper of an operator that runs what the rules make of `upstream`."""
+    return f"{GENERATED / upstream.path}:{upstream.function}"
+
+
 @dataclass(frozen=True, eq=False)      # one object, one operator: hashable by identity
 class Operator:
     """`wrapper` and `reference` are "module:function", imported when first used; a wrapper may also be
-    "path/to/port.py:function". Both take the inputs of a case by keyword; the reference returns float64."""
+    "path/to/port.py:function". Both take the inputs of a case by keyword; the reference returns float64, and None
+    where the wrapper must return None."""
 
     name: str
     summary: str
@@ -72,13 +90,31 @@ class Operator:
     def dtypes(self) -> tuple[torch.dtype, ...]:
         return tuple(self.tolerances)
 
+    @property
+    def port(self) -> Path | None:
+        """The generated file that the operator runs; None when it runs code written by hand."""
+        path = Path(self.wrapper.rpartition(":")[0])
+        return path if path.is_relative_to(GENERATED) else None
+
+    @property
+    def origin(self) -> str:
+        """What runs, for reports."""
+        release, path = self.upstream.release, self.upstream.path
+        if self.port:
+            return f"the generated port of {path} ({release})"
+        return f"written by hand, after {self.upstream.function} in {path} ({release})"
+
     def load(self, device: str) -> Callable[..., Any]:
-        """The function to call; a file is imported for `device`."""
+        """The function to call; a file is imported for `device`. Raises NotPorted when there is no port yet."""
         place, _, function = self.wrapper.rpartition(":")
+        if self.port and not self.port.is_file():
+            raise NotPorted(f"{self.name} runs the port of {self.upstream.path}, which has not been made; run: "
+                            f"migrate port {self.upstream.release}:{self.upstream.path}")
         if place.endswith(".py"):
             from ported_kernels import runtime
 
-            return getattr(runtime.load(place, device, self.root), function)
+            root = PACKAGE.parent if self.port else self.root
+            return _within(getattr(runtime.load(place, device, root), function), device)
         return getattr(importlib.import_module(place), function)
 
     def load_reference(self) -> Callable[..., Any]:
@@ -95,6 +131,18 @@ class Operator:
     def output_dtype(self, name: str, inputs: Inputs) -> torch.dtype:
         source = self.outputs[name]
         return source if isinstance(source, torch.dtype) else inputs[source].dtype
+
+
+def _within(function: Callable[..., Any], device: str) -> Callable[..., Any]:
+    """The function of a file that was not written for `runtime.on`, such as a port, inside it."""
+    from ported_kernels import runtime
+
+    @wraps(function)
+    def call(*arguments: Any, **more: Any) -> Any:
+        with runtime.on(device):
+            return function(*arguments, **more)
+
+    return call
 
 
 def operators() -> dict[str, Operator]:
