@@ -1,7 +1,7 @@
 """The operators: what each computes, on which inputs it is tried, and how close it must come.
 
 An operator's contract lives beside its kernel, in a file `..._reference.py` that shares no code with it and
-ends in `OPERATOR = Operator(...)`; naming that file in CONTRACTS registers it. The wrapper may be a function of a
+ends in `OPERATOR = Operator(...)`, or `OPERATORS = (...)`; naming that file in CONTRACTS registers it. The wrapper may be a function of a
 file: `port_of(upstream)` is one in `generated/`, which `migrate port` writes. `from_file` takes a contract from
 anywhere. The catalogue imports no triton.
 """
@@ -24,6 +24,7 @@ CONTRACTS = [
     "ported_kernels.mamba3.compute_dqkv_reference",
     "ported_kernels.mamba3.compute_dqktheta_reference",
     "ported_kernels.mamba3.compute_ddt_reference",
+    "ported_kernels.mamba3.mimo_utils_reference",
 ]
 
 PACKAGE = Path(__file__).resolve().parent
@@ -152,8 +153,9 @@ def operators() -> dict[str, Operator]:
 
 @cache
 def _own() -> dict[str, Operator]:
-    found = [importlib.import_module(module).OPERATOR for module in CONTRACTS]
-    return {operator.name: operator for operator in found}
+    contracts = [importlib.import_module(module) for module in CONTRACTS]
+    found = [getattr(contract, "OPERATORS", None) or (contract.OPERATOR,) for contract in contracts]
+    return {operator.name: operator for some in found for operator in some}
 
 
 @cache
