@@ -25,6 +25,7 @@ CONTRACTS = [
     "ported_kernels.mamba3.compute_dqktheta_reference",
     "ported_kernels.mamba3.compute_ddt_reference",
     "ported_kernels.mamba3.mimo_utils_reference",
+    "ported_kernels.ssd.chunk_state_reference",
 ]
 
 PACKAGE = Path(__file__).resolve().parent
@@ -79,7 +80,8 @@ class Operator:
     wrapper: str
     reference: str
     oracle: str                                  # what the reference is, for reports
-    outputs: Mapping[str, str | torch.dtype]     # name -> the input that has its dtype, or the dtype
+    # name -> the input that has its dtype, or the dtype, or what tells it from the inputs
+    outputs: Mapping[str, str | torch.dtype | Callable[[Inputs], torch.dtype]]
     cases: tuple[Case, ...]
     tolerances: Mapping[torch.dtype, Tolerance]  # one for each dtype the operator takes
     upstream: Upstream
@@ -131,7 +133,9 @@ class Operator:
 
     def output_dtype(self, name: str, inputs: Inputs) -> torch.dtype:
         source = self.outputs[name]
-        return source if isinstance(source, torch.dtype) else inputs[source].dtype
+        if isinstance(source, str):
+            return inputs[source].dtype
+        return source if isinstance(source, torch.dtype) else source(inputs)
 
 
 def _within(function: Callable[..., Any], device: str) -> Callable[..., Any]:
