@@ -76,9 +76,12 @@ def run(operator: Operator, case: catalog.Case, dtype: torch.dtype, device: str,
     seconds = time.perf_counter() - started
     lines = [f"{operator.name}, case {case.name!r}, {short(dtype)}, seed {seed}, on {device} "
              f"({runtime.properties(device).arch})", *came]
-    results = outputs if isinstance(outputs, tuple) else (outputs,)
+    results = list(outputs) if isinstance(outputs, tuple) else [outputs]
+    if results and isinstance(results[-1], tuple):
+        results += results.pop()
+    results += [inputs[name] for name in operator.left_in]
     lines += [f"  out  {name:<12} {describe(value)}"
-              for name, value in zip(operator.outputs, results, strict=True)]
+              for name, value in zip(operator.outputs, results, strict=False)]
     return "\n".join([*lines, f"  {seconds * 1e3:.2f} ms"])
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache, wraps
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,11 @@ CONTRACTS = [
     "ported_kernels.mamba3.compute_ddt_reference",
     "ported_kernels.mamba3.mimo_utils_reference",
     "ported_kernels.ssd.chunk_state_reference",
+    "ported_kernels.ssd.state_passing_reference",
+    "ported_kernels.ssd.bmm_reference",
+    "ported_kernels.ssd.chunk_scan_reference",
+    "ported_kernels.ssd.layernorm_gated_reference",
+    "ported_kernels.ssd.selective_state_update_reference",
 ]
 
 PACKAGE = Path(__file__).resolve().parent
@@ -86,6 +91,8 @@ class Operator:
     tolerances: Mapping[torch.dtype, Tolerance]  # one for each dtype the operator takes
     upstream: Upstream
     mutates: tuple[str, ...] = ()                # inputs changed in place, as documented
+    left_in: tuple[str, ...] = ()                # of these, the outputs that are not returned; named last
+    own_tolerances: Mapping[str, Tolerance] = field(default_factory=dict)     # of outputs whose dtype is fixed
     root: Path | None = None                     # the folder on sys.path when the wrapper is a file
     contract: Path | None = None                 # the file it was read from, when not from CONTRACTS
 
@@ -130,6 +137,9 @@ class Operator:
                 return case
         known = ", ".join(one.name for one in self.cases)
         raise KeyError(f"{self.name} has no case {name!r}; it has {known}")
+
+    def tolerance(self, output: str, dtype: torch.dtype) -> Tolerance:
+        return self.own_tolerances.get(output, self.tolerances[dtype])
 
     def output_dtype(self, name: str, inputs: Inputs) -> torch.dtype:
         source = self.outputs[name]

@@ -6,8 +6,7 @@ cumulative sums; in B and the decays themselves (`_chunk_state_bwd_db`, `..._ddA
 where a chunk has tokens only up to the last one before the end, which is all that matters). `_chunk_cumsum_bwd` is
 the gradient of <ddA, dt A> + <ddt_out, dt> through limits and softplus.
 
-Not tried: `_chunk_state_bwd_db` without B, which returns its first output alone. Its sums over tiles are atomics, in
-float32.
+Sums over tiles are atomics, in float32.
 """
 from __future__ import annotations
 
@@ -65,9 +64,11 @@ def _through_decays(B: torch.Tensor, x: torch.Tensor, dt: torch.Tensor, dA_cumsu
 
 def state_db_reference(x: torch.Tensor, dt: torch.Tensor, dA_cumsum: torch.Tensor, dstates: torch.Tensor,
                        seq_idx: torch.Tensor | None = None, B: torch.Tensor | None = None, ngroups: int = 1
-                       ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Returns dB [B, T, G, N] and the gradient in the decays [B, H, Z, C]."""
-    assert B is not None
+                       ) -> tuple[torch.Tensor, ...]:
+    """Returns dB [B, T, G, N] and, given B, the gradient in the decays [B, H, Z, C]."""
+    if B is None:      # the states are linear in B: any will do
+        B = torch.zeros(*x.shape[:2], ngroups, dstates.shape[-1])
+        return _through_decays(B, x, dt, dA_cumsum, dstates, seq_idx)[:1]
     return _through_decays(B, x, dt, dA_cumsum, dstates, seq_idx)
 
 
@@ -160,6 +161,10 @@ def _db_seq(sizes: Sizes) -> Inputs:
     return _bwd_seq(sizes) | {"ngroups": sizes.groups}
 
 
+def _db_only(sizes: Sizes) -> Inputs:
+    return {name: value for name, value in _db(sizes).items() if name != "B"}
+
+
 def _varlen(sizes: Sizes) -> Inputs:
     inputs = {name: value[0] for name, value in _bx(sizes).items()}
     ends = sorted({0, sizes.length // 4, sizes.length // 4 + 1, sizes.length * 2 // 3, sizes.length})
@@ -205,7 +210,8 @@ OPERATORS = (
     _operator("_chunk_state_bwd_dx", "gradients of x, dt and the cumulative decays", "state_dx_reference", _AUTOGRAD,
               {"dx": "x", "ddt": F32, "ddA_cumsum": F32}, cases(_bwd, None, ("x", "B")), PRODUCT),
     _operator("_chunk_state_bwd_db", "gradients of B and the decays", "state_db_reference", _AUTOGRAD,
-              {"dB": F32, "ddA": F32}, cases(_db, _db_seq, ("x", "B")), PRODUCT),
+              {"dB": F32, "ddA": F32},
+              (*cases(_db, _db_seq, ("x", "B")), case("T37, grouped, without B", "T37, grouped", _db_only)), PRODUCT),
     _operator("_chunk_state_bwd_ddAcs_stable", "gradient of the decays", "state_ddacs_reference", _AUTOGRAD,
               {"ddA": F32}, cases(_bwd, _bwd_seq, ("x", "B")), PRODUCT),
     _operator("chunk_state_varlen", "the state after each packed sequence", "state_varlen_reference", _FORMULA,
