@@ -65,8 +65,7 @@ def run(operator: Operator, case: catalog.Case, dtype: torch.dtype, device: str,
     """Runs one case twice, the first time to compile, the second to be timed, each on its own copies of what
     it changes. Says nothing on whether the result is right: that is `migrate verify`."""
     wrapper = operator.load(device)
-    inputs = {name: value.to(device) if isinstance(value, torch.Tensor) else value
-              for name, value in case.build(seed, dtype).items()}
+    inputs = {name: _to(value, device) for name, value in case.build(seed, dtype).items()}
     came = [f"  in   {name:<12} {describe(value)}" for name, value in inputs.items()]
     wrapper(**{name: value.clone() if name in operator.mutates else value for name, value in inputs.items()})
     _wait(device)
@@ -85,7 +84,15 @@ def run(operator: Operator, case: catalog.Case, dtype: torch.dtype, device: str,
     return "\n".join([*lines, f"  {seconds * 1e3:.2f} ms"])
 
 
+def _to(value: Any, device: str) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_to(one, device) for one in value)
+    return value.to(device) if isinstance(value, torch.Tensor) else value
+
+
 def describe(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "; ".join(map(describe, value))
     if not isinstance(value, torch.Tensor):
         return repr(value)
     return f"{list(value.shape)} {short(value.dtype)}, norm {float(value.float().norm()):.6g}"

@@ -227,6 +227,8 @@ _PRODUCT = {F32: Tolerance(1e-5, 1e-5, 1e-4), torch.bfloat16: Tolerance(2 * 2**-
 # No products of tiles: float32 arithmetic, an output is rounded once.
 _ROUNDED = {F32: Tolerance(1e-5, 1e-5, 1e-4), torch.bfloat16: Tolerance(2**-8, 2**-7, 1e-4),
             torch.float16: Tolerance(2**-11, 2**-10, 1e-4)}
+# Both operands of the product are inputs, and the outputs are float32: nothing is rounded on the way.
+_EXACT = dict.fromkeys(_PRODUCT, _PRODUCT[F32])
 
 
 def _operator(function: str, summary: str, reference: str, outputs: dict, made: tuple[Case, ...],
@@ -251,17 +253,17 @@ OPERATORS = (
               {"dprev_states": lambda inputs: inputs.get("dtype") or inputs["C"].dtype}, _with_sequences(_dstates)),
     _operator("_chunk_scan_bwd_dC", "gradients of C and the cumulative decays", "dc_reference",
               {"dC": F32, "ddA_cumsum_prev": F32},
-              (*_with_sequences(_dc), case("T37, grouped, without C", "T37, grouped", _dc_only))),
+              (*_with_sequences(_dc), case("T37, grouped, without C", "T37, grouped", _dc_only)), _EXACT),
     _operator("_chunk_scan_bwd_dcb", "gradients of the products and the decays", "dcb_reference",
-              {"dcb": F32, "ddA_cumsum": F32}, _with_sequences(_dcb)),
+              {"dcb": F32, "ddA_cumsum": F32}, _with_sequences(_dcb), _EXACT),
     _operator("_chunk_scan_bwd_dx", "gradients of x and dt", "dx_reference", {"dx": "x", "ddt": F32},
               _with_skips(_inner)),
     _operator("_chunk_scan_bwd_ddAcs_unstable", "gradient of the cumulative decays, and of D", "unstable_reference",
-              {"ddA_cumsum": F32, "dD": F32}, _with_skips(_unstable), _ROUNDED),
+              {"ddA_cumsum": F32, "dD": F32}, _with_skips(_unstable), _EXACT),
     _operator("_chunk_scan_bwd_ddAcs_stable", "gradient of the decays", "ddacs_reference", {"ddA_cumsum": F32},
-              _INNER_CASES),
+              _INNER_CASES, _EXACT),
     _operator("_chunk_scan_bwd_ddAcs_stable_old", "gradient of the decays, the older kernel", "ddacs_reference",
-              {"ddA_cumsum": F32}, _INNER_CASES),
+              {"ddA_cumsum": F32}, _INNER_CASES, _EXACT),
     _operator("_chunk_scan_bwd_ddAcs_prev", "gradient of the cumulative decays from the states", "prev_reference",
-              {"ddA_cumsum_prev": F32}, _with_sequences(_prev)),
+              {"ddA_cumsum_prev": F32}, _with_sequences(_prev), _EXACT),
 )
