@@ -51,7 +51,8 @@ os.environ.setdefault("TRITON_F32_DEFAULT", "ieee")     # before triton: it may 
 import torch  # noqa: E402
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
-from cases_mamba import CASES, LAYOUTS, SIZES, Case, Draw  # noqa: E402
+
+from ported_kernels.cases.mamba import CASES, LAYOUTS, SIZES, Case, Draw  # noqa: E402
 
 RELEASE = "mamba-ssm-2.3.2.post1"
 PORTS = "ported_kernels.generated.mamba_ssm"

@@ -10,11 +10,16 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import libcst as cst
+
 from migrate.engine import Step
 from migrate.port import Ported
-from migrate.rule import Finding
 from migrate.tree import Tree, Unit
 
+_Span = tuple[int, int, "Note", bool]
+STATEMENTS = (cst.BaseStatement, cst.BaseSmallStatement, cst.Decorator)
+ALIKE = 0.3                     # share of words from which on a line counts as another one changed
+LARGE = 10_000                  # pairs of lines, above which nobody reads which became which
 TOOL = "port"                   # owner of the header's lines
 LEFT = "left for a person"      # what is said of a comment that a finding left
 
@@ -29,11 +34,17 @@ class Note:
 
 @dataclass
 class Line:
-    """A line of some version. `origin` counts upstream's lines from 0; None for a line that a rule wrote."""
+    """A line of some version. `origin` counts upstream's lines from 0; None for a line that a rule wrote.
+
+    `root` is the upstream line that it took the place of, if there is one; `moved` if it differs from that one in
+    nothing but its indentation.
+    """
 
     text: str
     origin: int | None
     notes: tuple[Note, ...] = ()
+    root: int | None = None
+    moved: bool = False
 
 
 @dataclass(frozen=True)
@@ -45,8 +56,9 @@ class Change:
     notes: tuple[Note, ...] = ()
 
     @property
-    def rules(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(n.rule for n in self.notes))
+    def owner(self) -> str:
+        """The rule that wrote the line as it stands, or took it away: the last one; "" for a line that stayed."""
+        return self.notes[-1].rule if self.notes else ""
 
 
 @dataclass
@@ -69,14 +81,11 @@ class Hunk:
     def notes(self) -> tuple[Note, ...]:
         return tuple(dict.fromkeys(n for c in self.lines for n in c.notes))
 
-    @property
-    def rules(self) -> tuple[str, ...]:
-        return tuple(dict.fromkeys(n.rule for n in self.notes))
 
 
 def hunks(ported: Ported, context: int = 3, *, with_header: bool = True) -> list[Hunk]:
     """The difference between upstream's file and the port, each changed line with the rules that changed it."""
-    changes = [c for c in difference(ported) if with_header or c.rules != (TOOL,)]
+    changes = [c for c in difference(ported) if with_header or c.owner != TOOL]
     marked = [i for i, c in enumerate(changes) if c.sign != " "]
     out: list[Hunk] = []
     end = -1
@@ -114,30 +123,134 @@ def _split(text: str) -> list[str]:
 
 def _follow(step: Step, lines: list[Line], gone: dict[int, tuple[Note, ...]]) -> list[Line]:
     out: list[Line] = []
-    blocks = list(_blocks(step.before.tree, step.after.tree, lines, _split(step.after.text)))
-    changed = [(i1, i2) for i1, i2, new in blocks if new is not None]
-    spoken: dict[tuple[int, int], list[Finding]] = {}
-    for finding in step.findings:
-        nearest = min(changed, key=lambda b: _distance(finding.line - 1, *b))
-        spoken.setdefault(nearest, []).append(finding)
-    for i1, i2, new in blocks:
+    edits = _Edits(step)
+    for i1, i2, new in _blocks(step.before.tree, step.after.tree, lines, _split(step.after.text)):
         if new is None:
             out += lines[i1:i2]
             continue
-        near = spoken.get((i1, i2), [])
-        if not near and step.findings:          # a change far from where the rule speaks of it
-            near = [min(step.findings, key=lambda f: _distance(f.line - 1, i1, i2))]
-        notes = tuple(dict.fromkeys(Note(f.rule, f.message) for f in near))
-        before = tuple(dict.fromkeys(n for line in lines[i1:i2] for n in line.notes))
-        for line in lines[i1:i2]:
-            if line.origin is not None:
-                gone[line.origin] = notes
-        out += [Line(text, None, (*before, *(n for n in notes if n not in before))) for text in new]
+        heirs: dict[int, int] = {}
+        made: list[Line] = []
+        for k1, k2, j1, j2 in _pairs([line.text for line in lines[i1:i2]], new):
+            old = range(i1 + k1, i1 + k2)
+            if len(old) == j2 - j1:
+                heirs.update(zip(old, range(len(made), len(made) + len(old)), strict=True))
+                made += [_heir(lines[k], text, edits.on(k, k + 1)) for k, text in zip(old, new[j1:j2], strict=True)]
+            elif j1 < j2:
+                earlier = tuple(n for k in old for n in lines[k].notes)
+                if old:
+                    notes = edits.on(old.start, old.stop)
+                else:                                       # goes with the line before it, or the one it is put before
+                    notes = edits.on(old.start - 1, old.start) if k1 else edits.on(old.start, min(old.start + 1, i2))
+                made += [Line(text, None, _last(earlier, notes)) for text in new[j1:j2]]
+        for k in range(i1, i2):
+            _leaves(lines[k], made[heirs[k]] if k in heirs else None, edits, k, gone)
+        out += made
     return out
 
 
-def _distance(line: int, first: int, end: int) -> int:
-    return 0 if first <= line < max(end, first + 1) else min(abs(line - first), abs(line - end + 1))
+def _heir(line: Line, text: str, notes: tuple[Note, ...]) -> Line:
+    root = line.root if line.origin is None else line.origin
+    moved = (line.origin is not None or line.moved) and line.text.strip() == text.strip()
+    return Line(text, None, _last(line.notes, notes), root, moved)
+
+
+def _last(earlier: tuple[Note, ...], notes: tuple[Note, ...]) -> tuple[Note, ...]:
+    """In the order in which they were acted on."""
+    return (*dict.fromkeys(n for n in earlier if n not in notes), *notes)
+
+
+def _leaves(line: Line, heir: Line | None, edits: _Edits, at: int, gone: dict[int, tuple[Note, ...]]) -> None:
+    """Who took an upstream line away: the first to change more than its indentation, and who removed the rest."""
+    if line.origin is not None:
+        gone[line.origin] = edits.on(at, at + 1)
+    elif line.root is not None and line.moved and (heir is None or not heir.moved):
+        gone[line.root] = edits.on(at, at + 1)
+    elif line.root is not None and heir is None:
+        notes = edits.on(at, at + 1)
+        gone[line.root] = notes if edits.whole(at) else _last(gone[line.root], notes)
+
+
+def _pairs(old: list[str], new: list[str]) -> list[tuple[int, int, int, int]]:
+    """Ranges of old and new lines that belong together, in order: first by what they say but for the indentation,
+    then by the words that they share."""
+    a, b = [line.strip() for line in old], [line.strip() for line in new]
+    same = []
+    k = j = 0
+    for k1, j1, size in difflib.SequenceMatcher(lambda text: not text, a, b, autojunk=False).get_matching_blocks():
+        if k1 - k != j1 - j:
+            same += [(k + one, j + two) for one, two in _alike(a[k:k1], b[j:j1])]
+        else:
+            same += zip(range(k, k1), range(j, j1), strict=True)
+        same += zip(range(k1, k1 + size), range(j1, j1 + size), strict=True)
+        k, j = k1 + size, j1 + size
+    out = []
+    k = j = 0
+    for k1, j1 in [*same, (len(old), len(new))]:
+        if k < k1 or j < j1:
+            out.append((k, k1, j, j1))
+        if k1 < len(old) and j1 < len(new):
+            out.append((k1, k1 + 1, j1, j1 + 1))
+        k, j = k1 + 1, j1 + 1
+    return out
+
+
+def _alike(old: list[str], new: list[str]) -> list[tuple[int, int]]:
+    """Pairs of similar lines, in order: those that together share most."""
+    if not old or not new or len(old) * len(new) > LARGE:
+        return []
+    words = [[frozenset(re.findall(r"\w+", line)) for line in lines] for lines in (old, new)]
+    best: list[list[tuple[float, tuple[tuple[int, int], ...]]]] = [[(0.0, ())] * (len(new) + 1)]
+    for k, one in enumerate(words[0]):
+        row: list[tuple[float, tuple[tuple[int, int], ...]]] = [(0.0, ())]
+        for j, two in enumerate(words[1]):
+            here = max(best[k][j + 1], row[j], key=lambda b: b[0])
+            alike = len(one & two) / max(1, len(one | two))
+            if alike > ALIKE and best[k][j][0] + alike > here[0]:
+                here = (best[k][j][0] + alike, (*best[k][j][1], (k, j)))
+            row.append(here)
+        best.append(row)
+    return list(best[-1][-1][1])
+
+
+class _Edits:
+    """The lines that each edit of a step stands on, so that a changed line finds the sentence about it."""
+
+    def __init__(self, step: Step) -> None:
+        tree = step.before.tree
+        self._spans = [(*_lines_of(node, tree), Note(n.rule.id, n.message), isinstance(node, STATEMENTS))
+                       for n in step.notes for node in n.nodes]
+
+    def on(self, first: int, end: int) -> tuple[Note, ...]:
+        """The notes of the innermost edits on lines `first` to `end` (from 0), or, where nothing was taken away,
+        of those around the place; of the nearest where there is none."""
+        found: list[Note] = []
+        for line in range(first, end):
+            found += [n for _, _, n, _ in self._innermost(line)]
+        if not found:
+            found = [n for _, _, n, _ in self._smallest([s for s in self._spans if s[0] <= first and end <= s[1]])]
+        if not found and self._spans:
+            found = [min(self._spans, key=lambda s: max(s[0] - end, first - s[1]))[2]]
+        return tuple(dict.fromkeys(found))
+
+    def whole(self, line: int) -> bool:
+        """Whether the line is part of a statement that was edited as one."""
+        return any(statement for *_, statement in self._innermost(line))
+
+    def _innermost(self, line: int) -> list[_Span]:
+        return self._smallest([s for s in self._spans if s[0] <= line < s[1]])
+
+    @staticmethod
+    def _smallest(spans: list[_Span]) -> list[_Span]:
+        least = min((s[1] - s[0] for s in spans), default=0)
+        return [s for s in spans if s[1] - s[0] == least]
+
+
+def _lines_of(node: cst.CSTNode, tree: Tree) -> tuple[int, int]:
+    """First line of a node and the one after its last, from 0, with the comments and decorators above it."""
+    first, _, last = tree.span(node)
+    if isinstance(node, (cst.FunctionDef, cst.ClassDef)):
+        first = min([first, *(_lines_of(d, tree)[0] + 1 for d in node.decorators)])
+    return first - 1 - len(getattr(node, "leading_lines", ())), last
 
 
 def _blocks(before: Tree, after: Tree, old: list[Line],

@@ -21,24 +21,39 @@ class Format(StrEnum):
     sarif = "sarif"
 
 
+_NAMES = "A file with kernels, a port by its name, an operator, or all; see above."
+
+
 def check(
-    names: Annotated[list[str], typer.Argument(metavar="FILE|OPERATOR|all...", show_default=False)],
+    names: Annotated[list[str], typer.Argument(metavar="FILE|OPERATOR|all...", show_default=False, help=_NAMES)],
     target: Annotated[list[str] | None, typer.Option(help="SoC to compile for; may be repeated. [Ascend910B2]")] = None,
     all_targets: Annotated[bool, typer.Option("--all-targets", help="Every Ascend 910B and 910_93.")] = False,
     case: Annotated[str, typer.Option(help="Only cases whose name contains this.")] = "",
-    cases: Annotated[list[Path] | None, typer.Option(help="A file with `cases()` for a FILE.", exists=True)] = None,
+    cases: Annotated[list[Path] | None, typer.Option(help="How FILE is launched; docs/gate.md.", exists=True)] = None,
     root: Annotated[Path | None, typer.Option(help="The folder in which FILE's package begins.", exists=True)] = None,
     format: Annotated[Format, typer.Option()] = Format.text,
     explain_cost: Annotated[bool, typer.Option("--explain-cost", help="The cost of each line.")] = False,
     baseline: Annotated[Path | None, typer.Option(help="A result in JSON; getting worse than it fails.")] = None,
     time_limit: Annotated[float, typer.Option(help="CPU seconds for one compile.", min=1)] = 60,
-    memory_limit: Annotated[float, typer.Option(help="GiB for one compile. [6, or a quarter of all]")] = 0,
-    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Compiles at a time. [one a core]")] = 0,
+    memory_limit: Annotated[float, typer.Option(help="GiB for one compile. [6, or a quarter of all]",
+                                                 show_default=False)] = 0,
+    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Compiles at a time. [one a core]", show_default=False)] = 0,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Compile again.")] = False,
 ) -> None:
     """The real Ascend compiler's verdict, with no NPU.
 
-    Exit code 0: all passed. 1: something was not tried, or needs a launch option. 4: something failed.
+    FILE is a Python file with kernels, or the name of what `migrate port` ported:
+    mamba3_siso_bwd.py, or fla-core==0.6.0:fla/ops/kda/wy_fast.py.
+
+    OPERATOR is a name that `python -m ported_kernels` lists.
+
+    all: every operator, and every port that has cases.
+
+    Exit codes:
+    0  all passed
+    1  something was not tried, or passes only with a launch option
+    2  wrong usage, or no compiler here
+    4  something failed, or got worse than the baseline
     """
     result = command.run(names, target_names=target or (), all_targets=all_targets, only=case, case_files=cases or (),
                          root=root, baseline=baseline, time_limit=time_limit, memory_limit=memory_limit, jobs=jobs,

@@ -56,17 +56,17 @@ Select = Annotated[list[str] | None, typer.Option(
     "--select", metavar="RULES", help="Only these rules, by id or name: ASC101,drop-strides.")]
 Ignore = Annotated[list[str] | None, typer.Option("--ignore", metavar="RULES", help="All rules but these.")]
 Release = Annotated[str | None, typer.Option(
-    "--triton-ascend", metavar="VERSION", help=f"The triton-ascend to port for [{engine.TRITON_ASCEND}].")]
-Target = Annotated[str | None, typer.Option("--target", metavar="SOC", help="The chip, noted in the header "
-                                            "[Ascend910B].")]
+    "--triton-ascend", metavar="VERSION", help=f"The triton-ascend to port for. Default: {engine.TRITON_ASCEND}.")]
+Target = Annotated[str | None, typer.Option("--target", metavar="SOC", help="The chip, noted in the header. "
+                                            f"Default: {Settings.target}.")]
 
 
 def port(
     files: Annotated[list[str] | None, typer.Argument(
-        metavar="FILE...", help="A path, or a file name in the snapshots: mamba3_siso_bwd.py, cp/chunk_delta_h.py, "
-                                "fla-core==0.5.2:fla/ops/cp/chunk_delta_h.py.")] = None,
-    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="DIR", help="Where ports go "
-                                                "[ported_kernels/generated].")] = None,
+        metavar="FILE...", help="A path, or a file name in the snapshots: mamba3_siso_bwd.py, ssd_chunk_state.py, "
+                                "fla-core==0.6.0:cp/chunk_delta_h.py.")] = None,
+    output: Annotated[Path | None, typer.Option("-o", "--output", metavar="DIR", help="Where ports go. "
+                                                "Default: ported_kernels/generated.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing.")] = False,
     check: Annotated[bool, typer.Option("--check", help="Write nothing; exit 1 if something would change.")] = False,
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if anything is left for a person.")] = False,
@@ -238,6 +238,8 @@ def _settings(select: list[str] | None, ignore: list[str] | None, target: str | 
         only=_words(select) or known.select, ignore=_words(ignore) or known.ignore,
         target=target or known.target or Settings.target,
         triton_ascend=triton_ascend or known.triton_ascend or Settings.triton_ascend)
+    if engine.unknown_release(settings.triton_ascend):
+        _note(f"triton-ascend {settings.triton_ascend}: the rules were checked with {engine.TRITON_ASCEND} only")
     if output is None:
         output = known.output or default_output()
     return settings, output.absolute()

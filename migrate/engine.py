@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.metadata import entry_points
 
-from packaging.version import Version
+from packaging.version import InvalidVersion, Version
 
 from migrate.errors import MigrateError, UsageError
 from migrate.rule import Finding, Note, Rule
@@ -18,6 +18,7 @@ from migrate.source import Source
 PASSES = 10                 # a rule may uncover work for itself; one that never stops is a bug
 ENTRY_POINTS = "migrate.rules"
 TRITON_ASCEND = "3.2.0"     # the release ported for unless the user says otherwise
+NEWEST = "3.5"              # what is newer, nobody has looked at
 
 
 @dataclass(frozen=True)
@@ -73,16 +74,25 @@ def select(rules: Sequence[type[Rule]], *, only: Sequence[str] = (), ignore: Seq
            triton_ascend: str = TRITON_ASCEND) -> list[type[Rule]]:
     """The rules right for a triton-ascend release, narrowed by ids or names.
 
-    Raises UsageError for an id or name that no rule has.
+    Raises UsageError for an id or name that no rule has, and for a release that is none.
     """
     known = {key for r in rules for key in (r.id, r.name)}
     for name in (*only, *ignore):
         if name not in known:
             raise UsageError(f"no rule is called {name!r}; `migrate rules` lists them")
-    release = Version(triton_ascend)
+    try:
+        release = Version(triton_ascend)
+    except InvalidVersion:
+        raise UsageError(f"{triton_ascend!r} is no version of triton-ascend; one is {TRITON_ASCEND}") from None
     return [r for r in rules
             if (not only or {r.id, r.name} & set(only)) and not {r.id, r.name} & set(ignore)
             and Version(r.since) <= release and (r.until is None or release < Version(r.until))]
+
+
+def unknown_release(triton_ascend: str) -> bool:
+    """Whether the rules know nothing of this release: newer than any that was looked at, or older than the first."""
+    release = Version(triton_ascend)
+    return release > Version(NEWEST) or release < Version(TRITON_ASCEND)
 
 
 def apply(source: Source, rules: Sequence[type[Rule]]) -> Outcome:

@@ -30,10 +30,7 @@ def find(name: str, ensure: Ensure = sync.ensure) -> tuple[PackageProject, str]:
         return _on_disk(path.resolve(), ensure)
     if path.is_dir():
         raise UsageError(f"{name} is a folder: name a file (`migrate scan {name}` looks at all that is in it)")
-    spec, colon, suffix = name.partition(":")
-    snapshots = [sync.find(spec)] if colon else sync.load()
-    wanted = (suffix if colon else name).removeprefix("./")
-    hits = [(s, f) for s in snapshots for f in sync.files(s) if wanted and (f == wanted or f.endswith("/" + wanted))]
+    snapshots, wanted, hits = released(name)
     if len(hits) == 1:
         snapshot, file = hits[0]
         return PackageProject(upstream_of(snapshot, ensure)), file
@@ -44,6 +41,15 @@ def find(name: str, ensure: Ensure = sync.ensure) -> tuple[PackageProject, str]:
     near = difflib.get_close_matches(Path(wanted).name, known, n=3)
     hint = f"; like it: {', '.join(near)}" if near else ""
     raise UsageError(f"{name}: no such file here, and none in {', '.join(s.spec for s in snapshots)}{hint}")
+
+
+def released(name: str) -> tuple[list[Snapshot], str, list[tuple[Snapshot, str]]]:
+    """The pinned releases that `name` speaks of, the end of a path in it, and the files that end like that."""
+    spec, colon, suffix = name.partition(":")
+    snapshots = [sync.find(spec)] if colon else sync.load()
+    wanted = (suffix if colon else name).removeprefix("./")
+    hits = [(s, f) for s in snapshots for f in sync.files(s) if wanted and (f == wanted or f.endswith("/" + wanted))]
+    return snapshots, wanted, hits
 
 
 def _on_disk(path: Path, ensure: Ensure) -> tuple[PackageProject, str]:

@@ -21,6 +21,7 @@ import libcst as cst
 from migrate import __version__, engine, header
 from migrate.encoding import PythonFile
 from migrate.engine import Outcome
+from migrate.gate import targets
 from migrate.header import Header
 from migrate.project import PackageProject, definition, imports, module_name
 from migrate.rule import Finding, Rule
@@ -39,12 +40,13 @@ class Settings:
     rules: tuple[type[Rule], ...]
     known: frozenset[str]
     triton_ascend: str = engine.TRITON_ASCEND
-    target: str = "Ascend910B"
+    target: str = targets.DEFAULT
 
     @classmethod
     def make(cls, *, only: Sequence[str] = (), ignore: Sequence[str] = (),
-             triton_ascend: str = engine.TRITON_ASCEND, target: str = "Ascend910B") -> Settings:
-        """Raises UsageError for an id or name that no rule has, or a release that is none."""
+             triton_ascend: str = engine.TRITON_ASCEND, target: str = targets.DEFAULT) -> Settings:
+        """Raises UsageError for an id or name that no rule has, a release that is none, or a chip that is unknown."""
+        targets.get(target)
         everything = engine.load()
         chosen = engine.select(everything, only=only, ignore=ignore, triton_ascend=triton_ascend)
         known = frozenset(key for r in everything for key in (r.id, r.name))
@@ -189,8 +191,8 @@ def with_comments(text: str, findings: Iterable[Finding], rules: Iterable[type[R
         below = lines[line - 1]
         indent = below[:len(below) - len(below.lstrip())]
         end = "\r" if below.endswith("\r") else ""
-        new = list(dict.fromkeys(
-            comment for f in at[line] for comment in comment_lines(f, names.get(f.rule, "ignore-comment"), indent)))
+        said = dict.fromkeys(tuple(comment_lines(f, names.get(f.rule, "ignore-comment"), indent)) for f in at[line])
+        new = [comment for comments in said for comment in comments]
         already = lines[max(0, line - 1 - len(new)):line - 1]
         if [a.rstrip("\r") for a in already] != new:
             lines[line - 1:line - 1] = [comment + end for comment in new]

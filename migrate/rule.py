@@ -53,12 +53,16 @@ class Example:
 
 @dataclass(frozen=True)
 class Note:
-    """What a rule said about a node. Its place in the file is worked out only when somebody reads it."""
+    """What a rule said about a node. Its place in the file is worked out only when somebody reads it.
+
+    `nodes` are those it edited: the lines that they stand on are what the message is about.
+    """
 
     rule: type[Rule]
     node: cst.CSTNode
     message: str
     edited: bool
+    nodes: tuple[cst.CSTNode, ...] = ()
 
     def at(self, source: Source) -> Finding:
         tree = source.tree
@@ -112,7 +116,7 @@ class Rule:
 
     def report(self, node: cst.CSTNode, message: str) -> None:
         """Something a person has to decide; the code stays."""
-        self._add(node, message, edited=False)
+        self._add(node, message)
 
     def replace(self, node: cst.CSTNode, new: Edit, message: str, *, at: cst.CSTNode | None = None) -> bool:
         """An edit, and the sentence the reviewer reads next to it.
@@ -126,13 +130,13 @@ class Rule:
         """Several edits that are one change: all of them or, where an ignore comment covers any, none."""
         if any(self.source.ignored(node, self) for node in (at, *edits)):
             return False
-        self._add(at, message, edited=True)
+        self._add(at, message, tuple(edits))
         self.edits.update(edits)
         return True
 
-    def _add(self, node: cst.CSTNode, message: str, *, edited: bool) -> None:
+    def _add(self, node: cst.CSTNode, message: str, edited: tuple[cst.CSTNode, ...] = ()) -> None:
         if not self.source.ignored(node, self):
-            self.notes.append(Note(type(self), node, message, edited))
+            self.notes.append(Note(type(self), node, message, bool(edited), edited))
 
     def run(self) -> None:
         """Visit what this rule asked for, in source order within each node class."""

@@ -148,6 +148,20 @@ class Source:
                             seen[target.value] = None
         return {k: v for k, v in seen.items() if v is not None}
 
+    @functools.cached_property
+    def strings(self) -> frozenset[str]:
+        """The values of all plain string literals of the file."""
+        return frozenset(str(s.evaluated_value) for s in self.tree.all(cst.SimpleString))
+
+    @functools.cached_property
+    def calls(self) -> dict[str, list[cst.Call]]:
+        """Calls of plain names, by name."""
+        found: dict[str, list[cst.Call]] = {}
+        for call in self.tree.all(cst.Call):
+            if isinstance(call.func, cst.Name):
+                found.setdefault(call.func.value, []).append(call)
+        return found
+
     # Facts about kernels; the analysis modules do the work
 
     @functools.cached_property

@@ -124,6 +124,23 @@ def on(device: torch.device | str) -> AbstractContextManager:
     return getattr(torch, device.type).device(device)
 
 
+def device_of(what: torch.Tensor | torch.device | str | int | None) -> AbstractContextManager:
+    """Makes the card of `what` the current one: a launch goes to the current card, not to that of its tensors.
+
+    Ports open it where upstream opens `torch.cuda.device`. Nothing is to be done on the CPU, or for None. A number
+    counts the cards of the default device.
+    """
+    if what is None:
+        return contextlib.nullcontext()
+    if isinstance(what, int):
+        device = torch.device(default_device(), what)
+    else:
+        device = what.device if isinstance(what, torch.Tensor) else torch.device(what)
+    if device.type in ("cpu", "meta"):
+        return contextlib.nullcontext()
+    return getattr(torch, device.type).device(device)
+
+
 def load(path: str | Path, device: str = "cpu", root: str | Path | None = None) -> ModuleType:
     """Imports the file `path` with what `device` needs in place.
 

@@ -10,7 +10,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 gpu_parity = pytest.importorskip("gpu_parity")
-from cases_mamba import CASES, SIZES, Draw  # noqa: E402
+from ported_kernels.cases.mamba import CASES, SIZES, Draw  # noqa: E402
 
 BOUNDS = gpu_parity.BOUNDS
 

@@ -370,7 +370,7 @@ def test_text_has_a_rule_beside_each_changed_line(toyk: Toy) -> None:
     out = toyk.port(SCAN).out
     assert "toy-kernels==1.0  toyk/ops/scan.py  1 kernel\n" in out
     assert "ASC101 gpu-launch-hint: removed `num_warps`: does not steer an NPU\n" in out
-    lines = [line for line in out.splitlines() if line[15:17] in ("+ ", "- ")]
+    lines = [line for line in out.splitlines() if line[13:15] in ("+ ", "- ")]
     assert lines
     assert all(line.startswith("ASC") for line in lines)
     assert "\x1b" not in out
@@ -382,7 +382,56 @@ def test_text_fits_the_terminal(toyk: Toy, monkeypatch: pytest.MonkeyPatch, widt
     monkeypatch.setattr("migrate.cli_port._width", lambda: width)
     out = toyk.port(SCAN).out
     assert max(map(len, out.splitlines())) <= width
-    assert "gpu-launch-hint" in out
+    assert "gpu-launch-hint" in out and "…" not in out
+    code = "    tl.store(Y + at, twice(tl.load(X + at, mask=at < N)), mask=at < N)"
+    wide = put(toyk.folder / "src", FILES) / "toyk/ops/scan.py"
+    wide.write_text(wide.read_text().replace("BLOCK=64, num_warps=4)", "BLOCK=64 + 0 * (1 + 2 + 3), num_warps=4)"))
+    out = toyk.migrate("port", str(wide), "--dry-run").out
+    assert max(map(len, out.splitlines())) <= width
+    assert "num_warps=4)" in out and " ".join(code.split()) not in out       # folded, not cut
+
+
+def test_a_reason_is_given_once(toyk: Toy) -> None:
+    put(toyk.folder / "src", {"k.py": FILES["toyk/ops/maths.py"] + """
+
+@triton.jit
+def k(X):
+    tl.store(X, 0.0)
+
+
+def one(x):
+    k[(1,)](x, num_warps=4)
+    x += 1
+    x += 2
+    x += 3
+    x += 4
+
+
+def two(x):
+    k[(1,)](x, num_warps=4)
+"""})
+    out = toyk.migrate("port", str(toyk.folder / "src/k.py"), "--dry-run").out
+    assert out.count("removed `num_warps`: does not steer an NPU") == 1
+    assert out.count("ASC101 gpu-launch-hint: as above, removed `num_warps`\n") == 1
+
+
+def test_the_end_says_what_comes_next(toyk: Toy) -> None:
+    out = toyk.port("toy-kernels==1.0:toyk/ops/maths.py").out
+    assert "The rules left nothing for a person.\nThe port was neither compiled nor run." in out
+    assert out.endswith("  migrate check out/toyk_1_0/ops/maths.py\n  migrate verify maths.py\n")
+
+
+@pytest.mark.parametrize(("options", "code", "says"), [
+    (("--target", "FOO"), 2, "unknown target 'FOO'; known: Ascend910B1, "),
+    (("--target", "Ascend910B4"), 0, ""),
+    (("--triton-ascend", "newest"), 2, "'newest' is no version of triton-ascend"),
+    (("--triton-ascend", "9.9"), 0, "triton-ascend 9.9: the rules were checked with 3.2.0 only\n"),
+    (("--triton-ascend", "3.2.2"), 0, ""),
+])
+def test_targets_and_releases(toyk: Toy, options: tuple[str, ...], code: int, says: str) -> None:
+    run = toyk.port(SCAN, "--dry-run", *options)
+    assert run.code == code
+    assert says in run.err if says else not run.err
 
 
 def test_colour_only_where_wanted(toyk: Toy, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,15 +8,186 @@ from pathlib import Path
 import pytest
 from toy import FILES, Toy, put
 
-from migrate import config, engine, lock
+from migrate import blame, config, engine, lock
 from migrate.errors import UsageError
-from migrate.port import Settings, kernels_of
+from migrate.find import upstream_of
+from migrate.port import Ported, Settings, kernels_of, port_file, with_comments
 from migrate.project import PackageProject, Upstream
 from migrate.report import rule_pages
+from migrate.report.diff import diff
+from migrate.report.table import table
+from migrate.rule import Finding
 from migrate.sweep import Row, _Pool, release
+from upstream_snapshots import sync
 
 ROOT = Path(__file__).parents[1]
 RELEASE = "toy-kernels==1.0"
+
+
+# ---------------------------------------------------------------- which rule changed which line
+
+TWO_KERNELS = """\
+import torch
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def first_kernel(
+    x, y,
+    stride_x_row, stride_x_col,
+    stride_y_row, stride_y_col,
+    cols, BLOCK: tl.constexpr,
+):
+    at = tl.arange(0, BLOCK)
+    value = tl.load(x + tl.program_id(0) * stride_x_row + at * stride_x_col, mask=at < cols)
+    tl.store(y + tl.program_id(0) * stride_y_row + at * stride_y_col, value, mask=at < cols)
+
+
+@triton.jit
+def second_kernel(
+    x, y,
+    stride_x_row, stride_x_col,
+    stride_y_row, stride_y_col,
+    cols, BLOCK: tl.constexpr,
+):
+    at = tl.arange(0, BLOCK)
+    value = tl.load(x + tl.program_id(0) * stride_x_row + at * stride_x_col, mask=at < cols)
+    tl.store(y + tl.program_id(0) * stride_y_row + at * stride_y_col, 2 * value, mask=at < cols)
+
+
+def both(x):
+    rows, cols = x.shape
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    with torch.cuda.device(x.device.index):
+        first_kernel[(rows,)](
+            x, y,
+            x.stride(0), x.stride(1),
+            y.stride(0), y.stride(1),
+            cols, BLOCK=64, num_warps=4,
+        )
+        second_kernel[(rows,)](
+            x, y,
+            x.stride(0), x.stride(1),
+            y.stride(0), y.stride(1),
+            cols, BLOCK=64,
+        )
+    return y
+"""
+
+
+def ported(folder: Path, text: str, name: str = "k.py") -> Ported:
+    put(folder, {name: text})
+    return port_file(PackageProject(Upstream(folder, "", "")), name, Settings.make())
+
+
+def foreign_sentences(port: Ported, rule: str) -> list[str]:
+    """Removed lines of a kernel or launch whose sentence names another kernel."""
+    source = port.outcome.first
+    places = [(k.node, k.name) for k in source.kernels.values()]
+    places += [(launch.call, launch.kernel.name) for launch in source.launches]
+    spans = [(*source.tree.span(node)[::2], name) for node, name in places]
+    wrong = []
+    for hunk in blame.hunks(port, with_header=False):
+        line = hunk.old_start
+        for change in hunk.lines:
+            names = {name for first, last, name in spans if first <= line <= last}
+            if change.sign == "-" and names:
+                wrong += [f"{line}: {n.message}" for n in change.notes
+                          if n.rule == rule and not any(f"`{name}`" in n.message for name in names)]
+            line += change.sign != "+"
+    return wrong
+
+
+def test_each_hunk_names_its_own_kernel(tmp_path: Path) -> None:
+    port = ported(tmp_path, TWO_KERNELS)
+    assert port.fired["ASC201"] >= 2
+    assert foreign_sentences(port, "ASC201") == []
+    said = [n.message.partition(" loses 4 stride")[0] for h in blame.hunks(port, 0) for n in h.notes
+            if n.rule == "ASC201"]
+    assert said == ["`first_kernel`"] * 2 + ["`second_kernel`"] * 2 + ["`first_kernel`", "`second_kernel`"]
+
+
+@pytest.mark.parametrize("name", ["ssd_chunk_state.py", "ssd_chunk_scan.py"])
+def test_each_hunk_of_a_real_file_names_its_own_kernel(name: str) -> None:
+    snapshot = sync.find("mamba-ssm")
+    if not snapshot.is_unpacked:
+        pytest.skip("mamba-ssm is not here: migrate snapshot sync")
+    port = port_file(PackageProject(upstream_of(snapshot)), f"mamba_ssm/ops/triton/{name}", Settings.make())
+    assert port.fired["ASC201"]
+    assert foreign_sentences(port, "ASC201") == []
+
+
+def test_the_last_rule_owns_a_line(tmp_path: Path) -> None:
+    """The guard goes (ASC001) and its body moves left; the strides in it go with ASC201, the hint with ASC101."""
+    changes = blame.difference(ported(tmp_path, TWO_KERNELS))
+    owner = {(c.sign, c.text.strip()): c.owner for c in changes}
+    assert owner["-", "with torch.cuda.device(x.device.index):"] == "ASC001"
+    assert owner["-", "x.stride(0), x.stride(1),"] == "ASC201"
+    assert owner["-", "second_kernel[(rows,)]("] == owner["+", "second_kernel[(rows,)]("] == "ASC001"
+    assert owner["-", "cols, BLOCK=64, num_warps=4,"] == "ASC101"
+    assert all(c.owner for c in changes if c.sign != " ")
+
+
+def test_frozen_autotune_owns_its_heuristics(tmp_path: Path) -> None:
+    port = ported(tmp_path, """\
+import triton
+import triton.language as tl
+
+
+@triton.autotune(configs=[triton.Config({"BLOCK": 64}, num_warps=4)], key=["cols"])
+@triton.jit
+def fill_kernel(x, cols, BLOCK: tl.constexpr):
+    at = tl.arange(0, BLOCK)
+    tl.store(x + at, 0.0, mask=at < cols)
+
+
+def fill(x):
+    fill_kernel[(1,)](x, x.numel())
+""")
+    lines = {c.text: c.owner for c in blame.difference(port) if c.sign == "+"}
+    assert [owner for text, owner in lines.items() if "BLOCK" in text and "64" in text] == ["ASC102"]
+
+
+def test_an_import_of_which_nothing_is_left(tmp_path: Path) -> None:
+    """ASC002 made it relative, then ASC009 removed it: the first sentence would be false."""
+    put(tmp_path, {"fla/__init__.py": "", "fla/backends.py": "def dispatch(name): ...\n",
+                   "fla/utils.py": "def guard(f): ...\n", "fla/k.py":
+                   "from fla.backends import dispatch\nfrom fla.utils import guard\n\n\n"
+                   "@dispatch('k')\n@guard\ndef chunk(q):\n    return q\n"})
+    port = port_file(PackageProject(Upstream(tmp_path, "fla", "fla")), "fla/k.py", Settings.make())
+    said = [n.message for h in blame.hunks(port) for n in h.notes if n.rule == "ASC002"]
+    assert said == ["`fla.utils` is ported too: imported from the ported copy"]
+
+
+def test_a_heading_gives_the_reasons(tmp_path: Path) -> None:
+    port = ported(tmp_path, TWO_KERNELS)
+    headings = [line for line in diff([port], {"ASC201": "drop-strides"}).splitlines() if line.startswith("@@")]
+    assert headings[0].endswith("@@ port: header")
+    assert "@@ ASC201 drop-strides: `first_kernel` loses 4 stride parameters, all is contiguous: " in headings[1]
+
+
+def test_a_comment_keeps_lines_that_repeat() -> None:
+    """Two findings may wrap into lines of the same text."""
+    words = " ".join(f"word{i}" for i in range(40))
+    made = with_comments("x = 1\n", [Finding("ASC101", 1, 1, f"{a}{words}", False) for a in "abb"], [])
+    assert made.count("a" + words.split()[0]) == made.count("b" + words.split()[0]) == 1
+    assert made.count(words.split()[-1]) == 2
+
+
+# ---------------------------------------------------------------- tables
+
+@pytest.mark.parametrize("width", [60, 80, None])
+def test_a_table_loses_nothing(width: int | None) -> None:
+    path = "mamba_ssm/ops/triton/mamba3/a_file_with_a_name_that_is_long.py"
+    rows = [["mamba-ssm==2.3.2.post1", path, "12", "ASC201 ×3, ASC302 ×14, ASC401 ×5, ASC501 ×2"]]
+    lines = "\n".join(table(("release", "file", "n", "left"), rows, right={2}, paths=1, width=width)).splitlines()
+    assert width is None or max(map(len, lines)) <= max(width, 80)
+    together = "".join("".join(lines).split())
+    assert "…" not in together
+    for part in (*path.split("/"), "ASC401", "×14", "12"):
+        assert part[:8] in together
 
 
 # ---------------------------------------------------------------- pages about rules
@@ -54,7 +225,7 @@ def test_rules(toyk: Toy) -> None:
 def test_all(toyk: Toy) -> None:
     run = toyk.port("--all", RELEASE, "--report", "sweep.md")
     assert run.code == 0, run.out + run.err
-    assert "3 files, 2 kernels and helpers: 4 changes, 1 findings left for a person, 0 failed" in run.out
+    assert "3 files, 2 kernels and helpers: 4 changes, 1 finding left for a person, 0 failed" in run.out
     assert {"toyk_1_0/ops/scan.py", "toyk_1_0/ops/maths.py", "toyk_1_0/ops/index.py"} <= toyk.tree().keys()
     report = (toyk.folder / "sweep.md").read_text()
     assert "| ASC101 | gpu-launch-hint |" in report

@@ -56,6 +56,12 @@ def shape(body: str, name: str = "x", **kw: str) -> list[str] | None:
     ("x = torch.empty(n, 2)", ["n", "2"]),
     ("x = torch.empty((n,))", ["n"]),
     ("x = y.reshape(n)", None),
+    ("r, c = y.shape\nsizes = [r, c]\nsizes[1] = 2\nx = torch.zeros(sizes)", None),
+    ("r, c = y.shape\nif x.shape[1] != n != y.shape[1]:\n    raise ValueError\nx = x", None),
+    ("b, t = x.shape\nz = x\nz.t_()", None),
+    ("b, t = x.shape\nx.data = y", None),
+    ("b, t = y.shape\nx = y.squeeze(5)", None),
+    ("x = torch.zeros(4, len(n))", ["4", "len(n)"]),
     ("x = torch.arange(4)", None),
     ("for i in range(3):\n    x = x[i]", None),
     ("if n:\n    x = x.unsqueeze(0)", None),
@@ -80,6 +86,11 @@ def test_shape(body: str, expected: list[str] | None) -> None:
     ("x = x.contiguous()\nx = x[:, 1:]", False),
     ("if n:\n    x = x.contiguous()", False),
     ("while n:\n    x = x.contiguous()", False),
+    ("x = x.contiguous(memory_format=torch.channels_last)", False),
+    ("assert x.is_contiguous(memory_format=torch.channels_last)", False),
+    ("x = torch.empty(2, 3, 4, 5, memory_format=torch.channels_last)", False),
+    ("x = x.contiguous().to(torch.float32, memory_format=torch.channels_last)", False),
+    ("x = torch.zeros(2, 3, out=y)", False),
 ])
 def test_contiguity_is_proven_or_not_claimed(body: str, contiguous: bool) -> None:
     assert tensor(body, "x").contiguous is contiguous
@@ -144,3 +155,18 @@ def test_dimensions_divide_symbol_by_symbol() -> None:
     assert a.without(b) is None
     assert str(Dim.number(1)) == "1"
     assert str(Dim.number(2) * b * a) == "2 * a * b"
+
+
+@pytest.mark.parametrize("rebind", [
+    "if (b := b // 2) > 100:\n    pass",
+    "match y:\n    case [_, b]:\n        pass",
+    "def inner():\n    nonlocal b\n    b -= 1\ninner()",
+    "for _ in range(2):\n    with y as b:\n        pass",
+])
+def test_a_name_that_is_bound_out_of_sight_is_not_known(rebind: str) -> None:
+    body = textwrap.indent(f"b, t = x.shape\n{rebind}\nhere(b)", "    ")
+    source = Source.parse(f"{HEAD}def f(x, y):\n{body}\n")
+    shapes = HostShapes(source, source.definitions["f"])
+    here = next(c for c in source.tree.all(cst.Call) if isinstance(c.func, cst.Name) and c.func.value == "here")
+    env = shapes.before(here)
+    assert as_dim(env.get("b")) != (as_tensor(env["x"]).shape or (None,))[0]

@@ -53,7 +53,7 @@ KEEP_SHAPE = frozenset({"contiguous", "to", "float", "half", "bfloat16", "double
                         "type", "type_as", "requires_grad_", "zero_", "fill_", "copy_", "cuda", "cpu", "npu"})
 FACTORIES = frozenset({"empty", "zeros", "ones", "full", "rand", "randn"})
 PURE = frozenset({"triton.cdiv", "triton.next_power_of_2", "math.ceil", "math.floor", "min", "max", "abs", "int",
-                  "math.log2", "math.sqrt", "len"})
+                  "math.log2", "math.sqrt"})
 REDUCTIONS = frozenset({"sum", "mean", "amax", "amin", "prod"})
 RESHAPE_IN_PLACE = frozenset({"unsqueeze_", "squeeze_", "transpose_", "t_", "swapaxes_", "resize_", "resize_as_",
                               "set_", "as_strided_"})
@@ -67,6 +67,7 @@ class HostShapes:
         self.source, self.function = source, function
         self._labels: dict[str, int] = {}
         self._versions: dict[str, int] = {}
+        self._volatile = _bound_out_of_sight(function)
         self._before: dict[cst.CSTNode, tuple[Env, dict[str, int]]] = {}
         self._tests: dict[str, tuple[cst.BaseExpression, str, bool]] = {}    # flag@version -> the test it holds
         env: Env = {}
@@ -74,8 +75,14 @@ class HostShapes:
         for p in (*params.posonly_params, *params.params, *params.kwonly_params):
             optional = (isinstance(p.default, cst.Name) and p.default.value == "None") or (
                 p.annotation is not None and bool(re.search(r"Optional|None", code(p.annotation.annotation))))
-            env[p.name.value] = Unknown(self._label(p.name.value), external=True, optional=optional)
-        self._block(function.body.body, env)
+            self._set(env, p.name.value, Unknown(self._label(p.name.value), external=True, optional=optional))
+        if not _changes_layout_in_place(function):
+            self._block(function.body.body, env)
+
+    def _set(self, env: Env, name: str, value: Value) -> None:
+        """Nothing is ever known of a name that is also bound where the walk does not look."""
+        if name not in self._volatile:
+            env[name] = value
 
     def before(self, node: cst.CSTNode) -> Env:
         """Values by name when the statement that holds `node` starts; {} for code that is never reached."""
@@ -128,7 +135,7 @@ class HostShapes:
                 self._block(block, dict(env))
             self._forget(node, env)
         elif isinstance(node, (cst.FunctionDef, cst.ClassDef)):
-            env[node.name.value] = Unknown(self._label(node.name.value))
+            self._set(env, node.name.value, Unknown(self._label(node.name.value)))
         else:                                   # a statement of a kind that is not followed
             self._forget(node, env)
         return True
@@ -144,10 +151,6 @@ class HostShapes:
                 self._assign(node.target, None, env)
         elif isinstance(node, cst.Assert):
             self._learn(node.test, True, env)
-        elif isinstance(node, cst.Expr) and isinstance(node.value, cst.Call):
-            func = node.value.func
-            if isinstance(func, cst.Attribute) and func.attr.value in RESHAPE_IN_PLACE:
-                self._assign(func.value, None, env)
         return not isinstance(node, (cst.Return, cst.Raise, cst.Continue, cst.Break))
 
     def _if(self, node: cst.If, env: Env) -> bool:
@@ -211,6 +214,8 @@ class HostShapes:
             targets = [t.target for t in inner.targets] if isinstance(inner, cst.Assign) else [inner.target]
             for target in targets:
                 self._assign(target, None, env)
+        for named in find(node, cst.AsName):
+            self._assign(named.name, None, env)
 
     def _assign(self, target: cst.BaseExpression, value: cst.BaseExpression | None, env: Env) -> None:
         if isinstance(target, (cst.Tuple, cst.List)):
@@ -220,13 +225,15 @@ class HostShapes:
             return
         name = target.value
         new = self.value(value, env, name) if value is not None else None
+        if isinstance(value, cst.List):
+            new = None                          # may grow or change before it is used
         refreshed = (isinstance(value, cst.Call) and isinstance(value.func, cst.Attribute)
                      and value.func.attr.value in REFRESH and code(value.func.value) == name)
         key = self._key(value, self._versions) if isinstance(value, (cst.Comparison, cst.UnaryOperation)) else None
         self._rebind(name, may_change_none=not refreshed)
         if key is not None and value is not None:
             self._tests[f"{name}@{self._versions[name]}"] = (value, *key)
-        env[name] = new if new is not None else Unknown(self._label(name), external=True, optional=True)
+        self._set(env, name, new if new is not None else Unknown(self._label(name), external=True, optional=True))
 
     def _unpack(self, target: cst.Tuple | cst.List, value: cst.BaseExpression | None, env: Env) -> None:
         starred = any(isinstance(e, cst.StarredElement) for e in target.elements)
@@ -258,7 +265,7 @@ class HostShapes:
             if target.value == "_":
                 return                          # says that the value is not wanted
             self._rebind(target.value)
-            env[target.value] = value if value is not None else Unknown(self._label(target.value), True, True)
+            self._set(env, target.value, value if value is not None else Unknown(self._label(target.value), True, True))
         else:
             self._assign(target, None, env)
 
@@ -315,12 +322,14 @@ class HostShapes:
                     if isinstance(value, Tensor):
                         env[name] = replace(value, optional=True)
         elif isinstance(test, cst.Comparison):
+            if len(test.comparisons) > 1 and not holds:
+                return                          # one of them fails, but which?
             left = test.left
             for part in test.comparisons:
                 self._compare(left, part.operator, part.comparator, holds, env)
                 left = part.comparator
         elif (holds and isinstance(test, cst.Call) and isinstance(test.func, cst.Attribute)
-              and test.func.attr.value == "is_contiguous" and isinstance(test.func.value, cst.Name)):
+              and test.func.attr.value == "is_contiguous" and not test.args and isinstance(test.func.value, cst.Name)):
             name = test.func.value.value
             if name in env:
                 env[name] = replace(as_tensor(env[name]), contiguous=True)
@@ -502,11 +511,14 @@ class HostShapes:
     def _factory(self, name: str, node: cst.Call, env: Env) -> Tensor | None:
         if name.endswith("_like") and name.removesuffix("_like") in FACTORIES and node.args:
             like = as_tensor(self.value(node.args[0].value, env, ""))
-            dense = any(a.keyword and a.keyword.value == "memory_format" and "contiguous_format" in code(a.value)
-                        for a in node.args)
-            return replace(like, contiguous=like.contiguous or dense, external=False, optional=False, layout="")
+            form = _memory_format(node)
+            dense = (like.contiguous and form in ("", "preserve")) or form == "contiguous"
+            return replace(like, contiguous=dense, external=False, optional=False, layout="")
         if name in FACTORIES:
-            return self._sized(node, env, one=name == "full")
+            made = self._sized(node, env, one=name == "full")
+            if any(a.keyword and a.keyword.value == "out" for a in node.args):
+                return replace(made, contiguous=False, external=True)
+            return replace(made, contiguous=_memory_format(node) in ("", "contiguous"))
         if name == "arange":
             return Tensor(contiguous=True, external=False, rank=1)
         return None
@@ -551,6 +563,8 @@ class HostShapes:
             return Several(tensor.shape) if tensor.shape is not None and not args else None
         if method == "numel":
             return product(tensor.shape) if tensor.shape is not None else None
+        if _memory_format(node) not in ("", "contiguous", "preserve"):
+            return replace(tensor, contiguous=False, layout="channels last")
         if method == "contiguous":
             return replace(tensor, contiguous=True, layout="")
         if method in KEEP_SHAPE:
@@ -612,6 +626,8 @@ def _moved(tensor: Tensor, method: str, args: list[int | None]) -> Tensor:
         return replace(blank, contiguous=tensor.contiguous) if method in ("unsqueeze", "flatten") else blank
     axes = [a for a in args if a is not None]
     n = len(shape)
+    if method != "unsqueeze" and not all(-n <= a < n for a in axes):
+        return blank                            # raises when it runs
     if method == "unsqueeze" and len(axes) == 1:
         at = axes[0] if axes[0] >= 0 else axes[0] + n + 1
         return replace(tensor, shape=(*shape[:at], Dim.number(1), *shape[at:]), rank=n + 1)
@@ -630,7 +646,7 @@ def _moved(tensor: Tensor, method: str, args: list[int | None]) -> Tensor:
 def _reduced(tensor: Tensor, args: list[cst.BaseExpression]) -> Tensor:
     """The result of a reduction over literal axes, given as one number or a tuple."""
     blank = Tensor(external=False)
-    if tensor.shape is None or len(args) != 1:
+    if not tensor.shape or len(args) != 1:
         return blank
     given = args[0].elements if isinstance(args[0], (cst.Tuple, cst.List)) else [cst.Element(args[0])]
     axes = [int_of(e.value) for e in given]
@@ -640,6 +656,37 @@ def _reduced(tensor: Tensor, args: list[cst.BaseExpression]) -> Tensor:
     gone = {a % n for a in axes if a is not None}
     shape = tuple(d for i, d in enumerate(tensor.shape) if i not in gone)
     return replace(blank, shape=shape, rank=len(shape))
+
+
+def _memory_format(call: cst.Call) -> str:
+    """"contiguous", "preserve", "channels_last", ...; "" where none is given, "?" where it is not a plain name."""
+    for arg in call.args:
+        if arg.keyword is not None and arg.keyword.value == "memory_format":
+            hit = re.fullmatch(r"torch\.(\w+?)(_format)?", code(arg.value))
+            return hit[1] if hit else "?"
+    return ""
+
+
+def _bound_out_of_sight(function: cst.FunctionDef) -> frozenset[str]:
+    """Names that an expression, a pattern or a nested function binds: the walk follows statements only."""
+    names: set[str] = set()
+    for node in find(function.body, cst.NamedExpr, cst.MatchAs, cst.MatchStar, cst.Nonlocal, cst.Global):
+        if isinstance(node, cst.NamedExpr):
+            names.update(n.value for n in find(node.target, cst.Name))
+        elif isinstance(node, (cst.Nonlocal, cst.Global)):
+            names.update(item.name.value for item in node.names)
+        elif node.name is not None:
+            names.add(node.name.value)
+    return frozenset(names)
+
+
+def _changes_layout_in_place(function: cst.FunctionDef) -> bool:
+    """Somewhere a tensor changes its shape or strides without being assigned, perhaps under another name."""
+    if any(isinstance(c.func, cst.Attribute) and c.func.attr.value in RESHAPE_IN_PLACE
+           for c in find(function.body, cst.Call)):
+        return True
+    return any(isinstance(t.target, cst.Attribute) and t.target.attr.value == "data"
+               for a in find(function.body, cst.Assign) for t in a.targets)
 
 
 def host_shapes(source: Source, function: cst.FunctionDef) -> HostShapes:

@@ -6,12 +6,15 @@ from dataclasses import dataclass
 
 import libcst as cst
 
+from migrate.analysis.dims import Dim
 from migrate.analysis.kernels import Kernel
 from migrate.analysis.launches import Bound, Launch
 from migrate.analysis.shapes import HostShapes, host_shapes
-from migrate.analysis.values import NONE, Env, Tensor, as_tensor, resolve
+from migrate.analysis.values import NONE, Choice, Env, Tensor, as_tensor, resolve
 from migrate.edit import code
 from migrate.tree import children, find
+
+TENSOR_ATTRIBUTES = frozenset({"shape", "dtype", "device", "stride", "contiguous", "is_contiguous", "size", "numel"})
 
 
 @dataclass(frozen=True)
@@ -51,6 +54,7 @@ class Strides:
     def _borrow(self) -> None:
         """Pointers of other tensors that the kernel addresses with a tensor's strides: they must lie alike."""
         self.borrowers: dict[str, tuple[StrideArg, ...]] = {}
+        self.foreign: dict[str, str] = {}       # stride parameter -> an argument addressed with it that has no name
         added = strides_added(self.launch.kernel, frozenset(self.args))
         for pointer, strides in added.items():
             bound = self.launch.args.get(pointer)
@@ -59,12 +63,26 @@ class Strides:
             for param in sorted(strides):
                 owner = self.args[param]
                 names = [n for n in _tensor_names(bound.value) if n not in (owner.tensor, "None")]
-                if pointer in owner.pointers or not names:
+                if pointer in owner.pointers:
+                    continue
+                value = self.env.get(names[0]) if names else None
+                if isinstance(value, Dim) or code(bound.value) == "None":
+                    continue                    # a number that is added to an offset, or nothing
+                if not names or not self._is_tensor(names[0]):
+                    self.foreign[param] = code(bound.value)
                     continue
                 test = bound.value.test if isinstance(bound.value, cst.IfExp) else None
                 sense = not (isinstance(bound.value, cst.IfExp) and code(bound.value.body) == "None")
                 known = self.borrowers.get(param, ())
                 self.borrowers[param] = (*known, StrideArg(param, names[0], owner.axis, test, sense, (pointer,)))
+
+    def _is_tensor(self, name: str) -> bool:
+        if isinstance(self.env.get(name), (Tensor, Choice)):
+            return True
+        function = self.launch.function
+        return function is not None and any(
+            isinstance(a.value, cst.Name) and a.value.value == name and a.attr.value in TENSOR_ATTRIBUTES
+            for a in find(function.body, cst.Attribute))
 
     def assume(self, arg: StrideArg) -> dict[str, bool]:
         """The condition under which the stride is read, for `resolve`."""
@@ -217,14 +235,12 @@ class Offsets:
             targets = [t.target for t in node.targets] if isinstance(node, cst.Assign) else [node.target]
             into = self.added if isinstance(node, cst.AugAssign) else self.values
             for target in targets:
-                if isinstance(target, cst.Name) and node.value is not None:
-                    into.setdefault(target.value, []).append(node.value)
+                for name, value in pairs(target, node.value):
+                    into.setdefault(name, []).append(value)
 
     def used_by(self, pointer: str) -> frozenset[str]:
         """The strides in the terms that are added to the pointer, or to a name made from it."""
         derived = self._derived(pointer)
-        if len(derived) == 1 and pointer not in self._heads:
-            return frozenset()
         found: set[str] = set()
         for name in derived:
             for value in self.added.get(name, ()):
@@ -235,19 +251,31 @@ class Offsets:
                 for term in terms:
                     if _name(term) not in derived:
                         found |= self._strides_in(term)
+        for call in self._calls_with_pointers:
+            first, *rest = [a.value for a in call.args]
+            heads = {_name(t) for a in ([first] if self._is_memory(call) else [first, *rest]) for t in _terms(a)}
+            if heads & derived:                 # a block pointer's strides, or a helper that gets both
+                for value in rest if self._is_memory(call) else [first, *rest]:
+                    found |= self._strides_in(value)
         return frozenset(found)
+
+    def _is_memory(self, call: cst.Call) -> bool:
+        return self.kernel.source.qualified(call.func) in self.MEMORY
+
+    @functools.cached_property
+    def _calls_with_pointers(self) -> list[cst.Call]:
+        """Block pointers, descriptors, and calls of helper functions."""
+        plain = {"triton.language." + n for n in ("load", "store", "atomic_add", "atomic_max", "atomic_min")}
+        return [c for c in find(self.kernel.node.body, cst.Call) if c.args and (
+            isinstance(c.func, cst.Name) or (self._is_memory(c) and self.kernel.source.qualified(c.func) not in plain))]
 
     @functools.cached_property
     def _chains(self) -> list[cst.BinaryOperation]:
         """Sums that are not part of a larger sum."""
-        sums = [b for b in find(self.kernel.node.body, cst.BinaryOperation) if isinstance(b.operator, cst.Add)]
+        sums = [b for b in find(self.kernel.node.body, cst.BinaryOperation)
+                if isinstance(b.operator, (cst.Add, cst.Subtract))]
         inner = {id(t) for b in sums for t in (b.left, b.right)}
         return [b for b in sums if id(b) not in inner]
-
-    @functools.cached_property
-    def _heads(self) -> set[str]:
-        """Names that something is added to."""
-        return {_name(t) for chain in self._chains for t in _terms(chain)} | self.added.keys()
 
     def _strides_in(self, term: cst.CSTNode, depth: int = 0) -> set[str]:
         """Strides that a term depends on, through local names but not through memory."""
@@ -313,8 +341,22 @@ class Offsets:
         return False
 
 
+def pairs(target: cst.BaseExpression, value: cst.BaseExpression | None) -> list[tuple[str, cst.BaseExpression]]:
+    """Names of an assignment with what each gets; all of the value where it cannot be taken apart."""
+    if value is None:
+        return []
+    if isinstance(target, cst.Name):
+        return [(target.value, value)]
+    if not isinstance(target, (cst.Tuple, cst.List)):
+        return []
+    parts = [e.value for e in target.elements]
+    if isinstance(value, (cst.Tuple, cst.List)) and len(value.elements) == len(parts):
+        return [pair for part, e in zip(parts, value.elements, strict=True) for pair in pairs(part, e.value)]
+    return [pair for part in parts for pair in pairs(part, value)]
+
+
 def _terms(value: cst.BaseExpression) -> list[cst.BaseExpression]:
-    if isinstance(value, cst.BinaryOperation) and isinstance(value.operator, cst.Add):
+    if isinstance(value, cst.BinaryOperation) and isinstance(value.operator, (cst.Add, cst.Subtract)):
         return [*_terms(value.left), *_terms(value.right)]
     return [value]
 

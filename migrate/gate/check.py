@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,8 @@ from migrate.gate.ttir import Ttir
 from migrate.gate.units import Kernel, Unit, read_source
 
 NO_CASE = "no case reaches it"
+HOW_TO_REACH = ("say how it is launched: a file with a function cases() that calls the wrapper on CPU tensors, given "
+                "with --cases FILE; docs/gate.md has an example to copy")
 GRID_LIMIT = 65_535   # programs a launch: the block number is 16 bits wide (triton-ascend, driver.py)
 
 
@@ -234,9 +237,9 @@ def _options(options: dict[str, Any]) -> str:
 
 
 def _again(unit: Unit, target: Target, cases: Sequence[str]) -> str:
-    asked = unit.name if unit.operators and unit.name in unit.operators else str(unit.file)
-    case = f" --case '{cases[0]}'" if len(cases) == 1 else ""
-    return f"migrate check {asked} --target {target.name}{case}"
+    asked = unit.name if unit.name in unit.operators else str(unit.file)
+    case = ["--case", cases[0]] if len(cases) == 1 else []
+    return shlex.join(["migrate", "check", asked, *unit.options, "--target", target.name, *case])
 
 
 def _settle_configs(verdicts: list[Verdict]) -> list[Verdict]:

@@ -141,7 +141,7 @@ class Compiler:
                 "--mlir-print-debuginfo", "--mlir-print-ir-after-failure", "-o", work / "kernel"]
         step = self._run(argv, work, {"PATH": f"{stand_in.parent}{os.pathsep}{os.environ.get('PATH', '')}",
                                       "MIGRATE_HIVM": str(final)})
-        step.command = (f"PATH={stand_in.parent}:$PATH MIGRATE_HIVM=/tmp/hivm.mlir "
+        step.command = (f"PATH={shlex.quote(str(stand_in.parent))}:$PATH MIGRATE_HIVM=/tmp/hivm.mlir "
                         + shlex.join([str(argv[0]), "{entry}/linalg.mlir", *map(str, argv[2:-2])]) + " -o /tmp/kernel")
         files: dict[str, Path | str] = {"linalg.mlir": source}
         dumps = list(_DUMP.finditer(step.messages))

@@ -211,7 +211,8 @@ def overflow(step: Step, constants: Mapping[str, Any], fallback: Place | None) -
     found = buffers(ir, space)
     place = _heaviest_line(found) or fallback
     tiles = _tiles(found, constants)
-    text = (f"{name} overflow, {needed:,} of {available:,} bits ({(needed / available - 1) * 100:.0f} % too many)")
+    excess = max(1, round((needed / available - 1) * 100))
+    text = f"{name} overflow, {needed:,} of {available:,} bits ({excess} % too many)"
     if tiles:
         text += ", tiles " + ", ".join(f"{k}={v}" for k, v in tiles.items())
     if found:

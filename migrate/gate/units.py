@@ -5,11 +5,13 @@ import ast
 import hashlib
 import importlib.util
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from migrate import find
 from migrate.errors import UsageError
 from migrate.gate import cache, process
 from migrate.gate.toolchain import Toolchain
@@ -24,6 +26,7 @@ class Unit:
     root: Path | None               # where its package begins, for imports
     case_files: tuple[Path, ...] = ()
     operators: tuple[str, ...] = ()
+    options: tuple[str, ...] = ()   # --cases and --root, where the user gave them
 
     def as_request(self, only: str) -> dict[str, Any]:
         return {"name": self.name, "file": str(self.file), "root": str(self.root) if self.root else "", "only": only,
@@ -46,7 +49,7 @@ class Source:
 
 def resolve(names: Sequence[str], toolchain: Toolchain, *, case_files: Sequence[Path] = (), root: Path | None = None,
             ) -> list[Unit]:
-    """Files by path or by the name of a generated port, operators by name, or `all`."""
+    """Files by path or by the names that `migrate port` takes, operators by name, or `all`."""
     units: dict[str, Unit] = {}
     operators = _Operators(toolchain)
     for name in names:
@@ -54,27 +57,46 @@ def resolve(names: Sequence[str], toolchain: Toolchain, *, case_files: Sequence[
         if name == "all":
             found = [operators.unit(n) for n in operators.names()] + [
                 u for p in _ports() if (u := _file_unit(p, operators, (), None)).case_files or u.operators]
-        elif name.endswith(".py") or Path(name).exists():
+        elif name.endswith(".py") or ":" in name or Path(name).exists():
             found = [_file_unit(_path(name), operators, tuple(p.resolve() for p in case_files), root)]
         else:
             found = [operators.unit(name)]
         for unit in found:
+            # two files of one name are told apart by their folders
+            for more in (os.path.relpath(unit.file, unit.root or unit.file.parent), str(unit.file)):
+                if units.get(unit.name, unit).file != unit.file:
+                    unit = replace(unit, name=more)
             units.setdefault(unit.name, unit)
     return list(units.values())
 
 
 def _path(name: str) -> Path:
-    path = Path(name)
+    """A file here, or the port of what `migrate port NAME` would port; names that are ambiguous there are here."""
+    path = Path(name).expanduser()
     if path.is_file():
         return path.resolve()
     if path.is_dir():
         raise UsageError(f"{name} is a folder; check takes files, operators, or all")
-    found = [p for p in _ports() if p.name == path.name and p.match(name)]
+    generated = package_folder() / "generated"
+    exact = generated / name
+    _, _, hits = find.released(name)
+    if len(hits) > 1:
+        shown = "\n".join(f"  migrate check {s.spec}:{f}" for s, f in hits)
+        raise UsageError(f"{name} names {len(hits)} files; say which:\n{shown}")
+    if hits:
+        [(snapshot, file)] = hits
+        port = generated / snapshot.port_as / Path(*Path(file).parts[1:])
+        if not port.is_file():
+            raise UsageError(f"{name} is not ported yet; first: migrate port {snapshot.spec}:{file}")
+        return port
+    found = [exact] if exact.is_file() else [p for p in _ports() if p.match(name)]
     if len(found) == 1:
         return found[0]
     if not found:
-        raise UsageError(f"{name}: no such file, and no generated port of that name; make one: migrate port {name}")
-    raise UsageError(f"{name} is ambiguous: {', '.join(map(str, found))}")
+        raise UsageError(f"{name}: no such file here, none in the pinned releases, and no generated port of that "
+                         "name; make one: migrate port FILE")
+    shown = "\n".join(f"  migrate check {os.path.relpath(p)}" for p in found)
+    raise UsageError(f"{name} is ambiguous; say which:\n{shown}")
 
 
 def package_folder() -> Path:
@@ -90,12 +112,14 @@ def _ports() -> list[Path]:
 
 
 def _file_unit(path: Path, operators: _Operators, case_files: tuple[Path, ...], root: Path | None) -> Unit:
+    given = [part for file in case_files for part in ("--cases", str(file))]
+    given += ["--root", str(root.resolve())] if root else []
     generated = package_folder() / "generated"
     if root is None and path.is_relative_to(generated):
         root = generated       # a port keeps upstream's package path, and is imported under it
     cases = case_files or tuple(_case_files(path))
     own = tuple(operators.living_in(path)) if not case_files else ()
-    return Unit(path.name, path, (root or _package_root(path)).resolve(), cases, own)
+    return Unit(path.name, path, (root or _package_root(path)).resolve(), cases, own, tuple(given))
 
 
 def _package_root(path: Path) -> Path:
@@ -108,9 +132,11 @@ def _package_root(path: Path) -> Path:
 def _case_files(path: Path) -> Iterator[Path]:
     if any(isinstance(node, ast.FunctionDef) and node.name == "gate_cases" for node in _tree(path).body):
         yield path
-    beside = package_folder() / "cases" / path.name
-    if beside.is_file() and beside != path:
-        yield beside
+    ours = package_folder() / "cases"
+    for file in sorted(ours.glob("*/**/*.py")):
+        # laid out as ports are, so that files of one name are told apart: cases/fla/ops/gla/chunk.py
+        if path != file and path.match(str(file.relative_to(ours))):
+            yield file
 
 
 def _tree(path: Path) -> ast.Module:

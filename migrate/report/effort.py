@@ -5,7 +5,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from migrate.report.table import table
+from migrate.report.table import count, table
 from migrate.rule import Rule, Safety
 from migrate.sweep import Row
 
@@ -13,12 +13,15 @@ Rules = dict[str, type[Rule]]
 
 
 def by_file(rows: Sequence[Row], rules: Rules, *, width: int | None, colour: bool) -> str:
-    """One line a file: kernels, changes by safety, what is left for a person."""
-    cells = [(*_shown(row), str(len(row.kernels)), *(str(n) for n in _by_safety(row, rules)),
+    """One line a file: kernels, changes by safety, what is left for a person. A single release is named above."""
+    specs = {row.upstream.spec for row in rows if row.upstream.name}
+    title = f"{specs.pop()}\n\n" if len(specs) == 1 else ""
+    cells = [("" if title or not row.upstream.name else row.upstream.spec, row.path,
+              str(len(row.kernels)), *(str(n) for n in _by_safety(row, rules)),
               row.error or ", ".join(f"{rule} ×{n}" for rule, n in sorted(row.open.items())))
              for row in rows]
-    return _table(("release", "file", "kernels", "safe", "review", "left for a person"), cells,
-                  right={2, 3, 4}, width=width, colour=colour)
+    return title + _table(("release", "file", "kernels", "safe", "review", "left for a person"), cells,
+                          right={2, 3, 4}, width=width, colour=colour)
 
 
 def summary(rows: Sequence[Row], rules: Rules, *, width: int | None, colour: bool) -> str:
@@ -34,9 +37,9 @@ def summary(rows: Sequence[Row], rules: Rules, *, width: int | None, colour: boo
 
 def totals(rows: Sequence[Row]) -> str:
     failed = sum(bool(r.error) for r in rows)
-    return (f"{len(rows)} files, {sum(len(r.kernels) for r in rows)} kernels and helpers: "
-            f"{sum(sum(r.fired.values()) for r in rows)} changes, "
-            f"{sum(sum(r.open.values()) for r in rows)} findings left for a person, {failed} failed")
+    return (f"{count(len(rows), 'file')}, {sum(len(r.kernels) for r in rows)} kernels and helpers: "
+            f"{count(sum(sum(r.fired.values()) for r in rows), 'change')}, "
+            f"{count(sum(sum(r.open.values()) for r in rows), 'finding')} left for a person, {failed} failed")
 
 
 def markdown(rows: Sequence[Row], rules: Rules, command: str, tool: str) -> str:
@@ -69,10 +72,6 @@ def as_json(rows: Sequence[Row]) -> str:
          "changes": dict(sorted(row.fired.items())), "open": dict(sorted(row.open.items())),
          "error": row.error or None}
         for row in rows]}, indent=2) + "\n"
-
-
-def _shown(row: Row) -> tuple[str, str]:
-    return row.upstream.spec if row.upstream.name else "", row.path
 
 
 def _by_safety(row: Row, rules: Rules) -> tuple[int, int]:

@@ -5,49 +5,40 @@ import json
 import linecache
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console, RenderableType
 from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from migrate import __version__
-from migrate.gate.check import stages_of
+from migrate.gate.check import HOW_TO_REACH, NO_CASE, stages_of
 from migrate.gate.cost import PIPES
 from migrate.gate.result import CANNOT_TELL, Diagnosis, Outcome, Place, Result, Verdict
+from migrate.report.page import Page
 
 _STYLE = {Outcome.OK: "green", Outcome.FAILED: "red", Outcome.CRASHED: "red", Outcome.TIMED_OUT: "red",
           Outcome.NOT_TRIED: "yellow"}
-_WIDE = 200    # columns, where there is no terminal to fit
+_TABLE_NEEDS = 140    # columns
 _MARK = {"error": "red", "warning": "yellow", "note": "dim"}
 
 
 def text(result: Result, explain_cost: bool = False) -> None:
     """Print for people. Verdicts that read the same are told once, with the cases and targets they hold for."""
-    console = Console()   # honours NO_COLOR
-    if not console.is_terminal:
-        console = Console(width=_WIDE)
-
-    def say(line: str | Text, indent: int = 0, style: str = "") -> None:
-        # never wrapped: one finding is one line, whoever reads it
-        console.print(Text.assemble(" " * indent, (line, style) if isinstance(line, str) else line), soft_wrap=True)
-
+    page = Page()
     for unit, verdicts in _by_unit(result.verdicts).items():
-        say(unit, style="bold")
+        page.say(unit, style="bold")
         for group in _alike(verdicts):
-            _verdict(group, say)
+            _verdict(group, page)
         if explain_cost:
-            for table in _cost_tables(verdicts):
-                console.print()
-                console.print(table)
-        console.print()
+            _costs(verdicts, page)
+        page.say()
     for regression in result.regressions:
-        say(Text.assemble(("regression ", "red"), regression))
-    say(_summary(result))
-    say(f"{CANNOT_TELL} binary: {result.assembler}.", style="dim")
+        page.say(Text.assemble(("regression ", "red"), regression))
+    page.say(_summary(result))
+    page.say(f"{CANNOT_TELL} binary: {result.assembler}.", style="dim", hang=0)
 
 
 def _by_unit(verdicts: list[Verdict]) -> dict[str, list[Verdict]]:
@@ -61,35 +52,38 @@ def _alike(verdicts: list[Verdict]) -> list[list[Verdict]]:
     groups: dict[Any, list[Verdict]] = {}
     for verdict in verdicts:
         said = tuple((d.name, d.message, str(d.place)) for d in verdict.diagnoses if d.severity == "error")
-        # what stops a file stops all of its kernels, and is told once
-        kernel = verdict.kernel if verdict.stage("imports").outcome is Outcome.OK else ""
+        # what stops a file stops all of its kernels, and is told once; so are the kernels that no case reaches
+        told_once = verdict.stage("imports").outcome is not Outcome.OK or verdict.outcome is Outcome.NOT_TRIED
+        kernel = "" if told_once else verdict.kernel
         key = (kernel, verdict.outcome, str(verdict.needs), verdict.config, said,
                tuple(s.why for s in verdict.stages) if not said else ())
         groups.setdefault(key, []).append(verdict)
     return sorted(groups.values(), key=lambda g: (g[0].place.line if g[0].place else 0))
 
 
-def _verdict(group: list[Verdict], say: Callable[..., None]) -> None:
+def _verdict(group: list[Verdict], page: Page) -> None:
     first = group[0]
     cases = list(dict.fromkeys(case for verdict in group for case in verdict.cases))
     targets = list(dict.fromkeys(verdict.target for verdict in group))
     kernels = list(dict.fromkeys(verdict.kernel for verdict in group if verdict.kernel))
     needs = f", needs {_options(first.needs)}" if first.needs else ""
-    say(Text.assemble((first.outcome + needs, _STYLE[first.outcome] if not needs else "yellow"),
-                      "  " + (", ".join(kernels) or "before any launch"),
-                      (f"  {first.config}" if first.config else "", "dim"),
-                      (f"  {_few(cases, 'case')}  {_few(targets, 'target')}", "dim")), 2)
+    page.say(Text.assemble((first.outcome + needs, _STYLE[first.outcome] if not needs else "yellow"),
+                           "  " + (", ".join(kernels) or "before any launch"),
+                           (f"  {first.config}" if first.config else "", "dim"),
+                           (f"  {_few(cases, 'case')}  {_few(targets, 'target')}", "dim")), 2)
     for diagnosis in _merged(group):
-        say(Text.assemble((diagnosis.severity, _MARK[diagnosis.severity]),
-                          f" {diagnosis.name}: {diagnosis.message}"), 4)
+        page.say(Text.assemble((diagnosis.severity, _MARK[diagnosis.severity]),
+                               f" {diagnosis.name}: {diagnosis.message}"), 4)
         if diagnosis.place:
             source = linecache.getline(diagnosis.place.file, diagnosis.place.line).strip()
-            say(f"at {_short(diagnosis.place)}  {source}".rstrip(), 6, "dim")
+            page.say(f"{_short(diagnosis.place)}  {source}".rstrip(), 6, "dim")
         if diagnosis.hint:
-            say(diagnosis.hint, 6, "cyan")
-    say(_stage_line(first), 4, "dim")
+            page.say(diagnosis.hint, 6, "cyan")
+    page.say(_stage_line(first), 4, "dim")
+    if first.stage("launch").why == NO_CASE:
+        page.say(HOW_TO_REACH, 4, "cyan", hang=0)
     if first.reproduce and (first.outcome.bad or first.needs):
-        say(f"again: {first.reproduce}", 4, "dim")
+        page.command("again:", first.reproduce, 4, "dim")
 
 
 def _merged(group: list[Verdict]) -> Iterator[Diagnosis]:
@@ -144,48 +138,76 @@ def _short(place: Place) -> str:
 
 # -- cost ----------------------------------------------------------------------------------------------------
 
-def _cost_tables(verdicts: list[Verdict]) -> Iterator[RenderableType]:
+def _costs(verdicts: list[Verdict], page: Page) -> None:
     shown = set()
     for verdict in verdicts:
-        if not verdict.cost:
+        if not (cost := verdict.cost):
             continue
-        identity = (verdict.kernel, json.dumps(verdict.cost, sort_keys=True))
+        identity = (verdict.kernel, json.dumps(cost, sort_keys=True))
         if identity in shown:
             continue
         shown.add(identity)
-        if "unread" in verdict.cost:
-            yield Text(f"{verdict.kernel}: cost not read: {verdict.cost['unread']}")
+        page.say()
+        if "unread" in cost:
+            page.say(f"{verdict.kernel}: cost not read: {cost['unread']}")
+            continue
+        buffering = "on" if cost["multi_buffered"] else "off"
+        page.say(f"{verdict.kernel}, {', '.join(verdict.cases[:2])}, {verdict.target}: {cost['core']} kernel, "
+                 f"Unified Buffer {cost['ub_bits'] // 8:,} bytes in use, multi-buffering {buffering}; one program, "
+                 "heaviest line first", style="bold", hang=0)
+        columns = _cost_columns(verdict, cost)
+        if page.width is None or page.width >= _TABLE_NEEDS:
+            page.show(_cost_table(columns))
         else:
-            yield _cost_table(verdict, verdict.cost)
+            _cost_list(columns, page)
+        if not cost["complete"]:
+            page.say("a trip count is not known for this launch; such loops count as one round in the model's cycles",
+                     style="dim", hang=0)
 
 
-def _cost_table(verdict: Verdict, cost: dict[str, Any]) -> Table:
-    buffering = "on" if cost["multi_buffered"] else "off"
-    table = Table(title=f"{verdict.kernel}, {', '.join(verdict.cases[:2])}, {verdict.target}: {cost['core']} kernel, "
-                        f"Unified Buffer {cost['ub_bits'] // 8:,} bytes in use, multi-buffering {buffering}; "
-                        "one program, heaviest line first", title_justify="left", title_style="bold", box=None,
-                  padding=(0, 2, 0, 0))
+def _cost_columns(verdict: Verdict, cost: dict[str, Any]) -> dict[str, list[str]]:
+    """Heading to cells, those that are all empty left out."""
     lines = [line for line in cost["lines"] if line["cycles"] or line["syncs"]]
-    columns: list[tuple[str, list[str]]] = [
-        ("line", [str(line["line"] or "-") for line in lines]),
-        ("model cycles", [f"{line['cycles']:,}" for line in lines]),
-        *((f"{pipe} bytes", [line["moved"].get(pipe, "") for line in lines]) for pipe in PIPES),
-        ("DMA", [", ".join(line["kinds"]) for line in lines]),
-        ("vector calls", [_number(sum(line["vector_calls"].values())) for line in lines]),
-        ("cube calls", [_number(sum(line["cube_calls"].values())) for line in lines]),
-        ("scalar rounds", [line["scalar"] for line in lines]),
-        ("cube-vector syncs", [_number(line["syncs"]) for line in lines]),
-        ("source", [linecache.getline(line["file"], line["line"]).strip() if line["file"] else "" for line in lines]),
-    ]
-    filled = [(heading, cells) for heading, cells in columns if any(cells)]
-    for heading, _ in filled:
+    own = verdict.place.file if verdict.place else ""
+    columns: dict[str, list[str]] = {
+        "line": [_cost_place(line, own) for line in lines],
+        "model cycles": [f"{line['cycles']:,}" for line in lines],
+        **{f"{pipe} bytes": [line["moved"].get(pipe, "") for line in lines] for pipe in PIPES},
+        "DMA": [", ".join(line["kinds"]) for line in lines],
+        "vector calls": [_number(sum(line["vector_calls"].values())) for line in lines],
+        "cube calls": [_number(sum(line["cube_calls"].values())) for line in lines],
+        "scalar rounds": [line["scalar"] for line in lines],
+        "cube-vector syncs": [_number(line["syncs"]) for line in lines],
+        "source": [linecache.getline(line["file"], line["line"]).strip() if line["file"] else "" for line in lines],
+    }
+    return {heading: cells for heading, cells in columns.items() if any(cells)}
+
+
+def _cost_place(line: dict[str, Any], own: str) -> str:
+    """The line's number; with its file's name where that is another one (a helper of triton, or of a port)."""
+    if not line["line"]:
+        return "-"
+    return str(line["line"]) if line["file"] == own else f"{Path(line['file']).name}:{line['line']}"
+
+
+def _cost_table(columns: dict[str, list[str]]) -> Table:
+    table = Table(box=None, padding=(0, 2, 0, 0))
+    for heading in columns:
         table.add_column(heading, justify="left" if heading in ("source", "DMA") else "right",
                          no_wrap=heading in ("line", "source", "model cycles"), overflow="ellipsis")
-    for row in zip(*(cells for _, cells in filled), strict=True):
+    for row in zip(*columns.values(), strict=True):
         table.add_row(*map(escape, row))
-    if not cost["complete"]:
-        table.caption = "a trip count is not known for this launch; such loops count as one round in the model's cycles"
     return table
+
+
+def _cost_list(columns: dict[str, list[str]], page: Page) -> None:
+    """The same where the window is too narrow for a table: a paragraph for each line."""
+    for row in zip(*columns.values(), strict=True):
+        cells = dict(zip(columns, row, strict=True))
+        place, source = cells.pop("line"), cells.pop("source", "")
+        page.say(f"{place}: " + "; ".join(f"{heading} {cell}" for heading, cell in cells.items() if cell), 2)
+        if source:
+            page.say(source, 6, "dim")
 
 
 def _number(n: int) -> str:

@@ -20,6 +20,8 @@ EVIDENCE = {
     "doc": "documentation says so", "source": "read in source code", "issue": "reported by others",
     "compiled": "seen with the real compiler", "ran": "seen in a run"}
 
+NAME = re.compile(r"\S*(?:[_/(`@]|\w\.\w|[a-z][A-Z]|[a-z]\d)")      # a first word that is an identifier or a path
+
 
 def page(rule: type[Rule]) -> str:
     """The page of one rule, as Markdown."""
@@ -81,7 +83,9 @@ def mentions(rule: type[Rule], symbol: str) -> bool:
 
 def sentence(text: str) -> str:
     text = " ".join(text.split())
-    return text[:1].upper() + text[1:] + ("" if text.endswith((".", "?", "!")) else ".")
+    if not NAME.match(text):
+        text = text[:1].upper() + text[1:]
+    return text + ("" if text.endswith((".", "?", "!")) else ".")
 
 
 def _example(example: Example) -> str:

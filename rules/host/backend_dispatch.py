@@ -147,7 +147,7 @@ class BackendDispatch(Rule):
             edits: dict[cst.CSTNode, Edit] = {node: new}
             if not kept and isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1:
                 edits = {line: new, **self._hand_down(line)}
-            self.together(edits, "removed the import: unused", at=on_behalf_of)
+            self.together(edits, "removed the import: nothing of it is left", at=on_behalf_of)
 
     def _hand_down(self, line: cst.SimpleStatementLine) -> dict[cst.CSTNode, Edit]:
         """The comments and blank lines above a line that goes, moved to the statement below it."""

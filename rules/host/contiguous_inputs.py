@@ -6,10 +6,11 @@ import re
 import libcst as cst
 
 from migrate.analysis.launches import Launch, assignments, is_launch
-from migrate.analysis.strides import StrideArg, Strides, compared_with_zero, strides_of
-from migrate.analysis.values import Tensor
+from migrate.analysis.strides import StrideArg, Strides, compared_with_zero, pairs, strides_of
+from migrate.analysis.values import Tensor, as_tensor
 from migrate.edit import code, removed, statement
 from migrate.rule import SAME, Example, Ref, Rule, Safety
+from migrate.source import Source
 from migrate.tree import Edit, find
 
 
@@ -26,7 +27,8 @@ class ContiguousInputs(Rule):
     * an output from `torch.empty_like(x)` gets `memory_format=torch.contiguous_format`, since it would inherit the
       strides of a permuted `x`;
     * an argument that the kernel writes is packed, and copied back after the launch if packing made a copy;
-    * any other tensor is made contiguous in the lines before the launch;
+    * any other tensor is made contiguous in the lines before the launch, under its own name where it is only read
+      from then on, else under a name of its own, so that the caller's tensor stays the one that later lines change;
     * a tensor that the kernel addresses with another tensor's strides is treated like that one, and an `assert` that
       compares their strides goes.
 
@@ -35,6 +37,9 @@ class ContiguousInputs(Rule):
     * a transposed or expanded view, or a tensor whose strides the function compares with 0: its layout is meant, and
       a copy of a broadcast can be large. Reported by ASC201, which then keeps the strides;
     * a tensor whose strides are taken in an inner block, or before other lines change it;
+    * tensors that one of these must lie like, because the kernel addresses both with the same strides;
+    * a launch that is not a statement of its own: lines before it would not run exactly when it does;
+    * a tensor that the launch gets under two names;
     * launches whose arguments cannot be matched to the kernel's parameters.
     """
 
@@ -158,7 +163,7 @@ class ContiguousInputs(Rule):
                     state_packed = state.contiguous()
                     decay_kernel[(1,)](state_packed, state.shape[0], state_packed.stride(0), BLOCK=64)
                     if state_packed is not state:
-                        state.copy_(state_packed)
+                        state.detach().copy_(state_packed)
                 """),
         Example("leaves a broadcast that the host asks about",
             before="""
@@ -181,21 +186,21 @@ class ContiguousInputs(Rule):
 
     def finish(self) -> None:
         for launch in self.source.launches:
-            if not launch.matched or launch.function is None:
+            if not launch.matched or launch.function is None or not stands_alone(launch):
                 continue
             strides = strides_of(launch)
+            if not strides.env:                 # nothing is known here, nor would it be after an edit
+                continue
             todo: dict[str, StrideArg] = {}
+            blocked = _blocked(launch, strides)
             for arg in (*strides.args.values(), *(b for group in strides.borrowers.values() for b in group)):
-                tensor = strides.tensor(arg)
-                if (not tensor.contiguous and arg.pointers and not meant(launch, arg, tensor)
-                        and not _read_elsewhere(launch, strides, arg.tensor)):
+                if not strides.tensor(arg).contiguous and arg.pointers and arg.tensor not in blocked:
                     todo.setdefault(arg.tensor, arg)
             if todo and not self._guards(launch, strides, todo):
                 self._before_launch(launch, strides, todo)
 
     def _written(self, launch: Launch, strides: Strides, arg: StrideArg) -> bool:
-        """The kernel writes to a tensor that the caller can see."""
-        return strides.tensor(arg).external and any(p in launch.kernel.writes for p in arg.pointers)
+        return any(p in launch.kernel.writes for p in arg.pointers)
 
     def _guards(self, launch: Launch, strides: Strides, todo: dict[str, StrideArg]) -> bool:
         """Takes the stride tests out of guards before the launch. What the guards settle is not done again."""
@@ -206,7 +211,8 @@ class ContiguousInputs(Rule):
             if self.source.tree.span(branch)[0] > line or self.source.tree.enclosing(branch, cst.If) is not None:
                 continue
             name = _guarded_name(branch)
-            if name in todo and branch not in self.edits and not self._written(launch, strides, todo[name]):
+            if (name in todo and branch not in self.edits and not self._written(launch, strides, todo[name])
+                    and _only_read_after(launch, name)):
                 found |= self._guard(branch, name)
         return found
 
@@ -240,13 +246,15 @@ class ContiguousInputs(Rule):
                 edits[made] = made.with_changes(args=_with_dense_format(made))
                 continue
             guard = _guard_text(launch, strides, arg, tensor)
-            if self._written(launch, strides, arg):
-                packed = f"{name}_packed"
+            written = self._written(launch, strides, arg)
+            if written or not _only_read_after(launch, name):
+                packed = _unused_name(launch, f"{name}_packed")
                 value = f"{name}.contiguous()" if not guard else f"{name}.contiguous() if {guard} else None"
                 before.append(self._line(f"{packed} = {value}"))
-                test = f"{guard} and {packed} is not {name}" if guard else f"{packed} is not {name}"
-                after.append(self._line(f"if {test}:\n    {name}.copy_({packed})"))
                 edits.update(_renamed(launch, name, packed))
+                if written:                     # detached: the kernel does not ask for gradients either
+                    test = f"{guard} and {packed} is not {name}" if guard else f"{packed} is not {name}"
+                    after.append(self._line(f"if {test}:\n    {name}.detach().copy_({packed})"))
             elif guard:
                 before.append(self._line(f"if {guard}:\n    {name} = {name}.contiguous()"))
             else:
@@ -269,11 +277,105 @@ class ContiguousInputs(Rule):
 
 def meant(launch: Launch, arg: StrideArg, tensor: Tensor) -> str:
     """Why the strides of a tensor say something; "" where they are only how it happens to lie in memory."""
+    return meant_layout(launch, arg.tensor, tensor)
+
+
+def meant_layout(launch: Launch, name: str, tensor: Tensor) -> str:
     if tensor.layout:
-        return f"`{arg.tensor}` is a view that is {tensor.layout}"
-    if arg.tensor in compared_with_zero(launch):
-        return f"the function compares strides of `{arg.tensor}` with 0, so it may be a broadcast"
+        return f"`{name}` is a view that is {tensor.layout}"
+    if name in compared_with_zero(launch):
+        return f"the function compares strides of `{name}` with 0, so it may be a broadcast"
     return ""
+
+
+def stands_alone(launch: Launch) -> bool:
+    """The launch is a statement of its own, so that lines before and after it run exactly when it does."""
+    tree = launch.source.tree
+    home = tree.statement(launch.call)
+    return (isinstance(home, cst.SimpleStatementLine) and len(home.body) == 1
+            and isinstance(home.body[0], cst.Expr) and home.body[0].value is launch.call)
+
+
+def _blocked(launch: Launch, strides: Strides) -> set[str]:
+    """Tensors to leave alone: their layout is meant, or cannot be changed, or one that must lie alike is blocked."""
+    groups: list[set[str]] = []
+    blocked: set[str] = set()
+    for param, arg in strides.args.items():
+        borrowers = strides.borrowers.get(param, ())
+        groups.append({arg.tensor, *(b.tensor for b in borrowers)})
+        if not arg.pointers or param in strides.foreign:
+            blocked.add(arg.tensor)
+    names = set().union(*groups) if groups else set()
+    names |= {n.value for bound in launch.args.values() for n in find(bound.value, cst.Name)}
+    assert launch.function is not None
+    twins = {frozenset((a, b.value)) for found in find(launch.function.body, cst.Assign) for target in found.targets
+             for a, b in pairs(target.target, found.value) if isinstance(b, cst.Name)}
+    for group in groups:
+        for name in group:
+            tensor = as_tensor(strides.env.get(name))
+            if (meant_layout(launch, name, tensor) or _read_elsewhere(launch, strides, name)
+                    or any(frozenset((name, other)) in twins for other in names)):
+                blocked.add(name)
+    while True:
+        more = set().union(*(g for g in groups if g & blocked)) - blocked if blocked else set()
+        if not more:
+            return blocked
+        blocked |= more
+
+
+def _only_read_after(launch: Launch, name: str) -> bool:
+    """Whether the name may stand for a copy from the launch on: nobody writes through it, returns or keeps it.
+
+    Only a local name of the function will do, and only outside loops, where "after" is before as well.
+    """
+    source, function = launch.source, launch.function
+    assert function is not None
+    tree = source.tree
+    params = (*function.params.posonly_params, *function.params.params, *function.params.kwonly_params)
+    if name not in {p.name.value for p in params} and name not in assignments(source, function):
+        return False
+    line = tree.span(launch.call)[0]
+    for up in tree.ancestors(launch.call):
+        if up is function:
+            break
+        if isinstance(up, (cst.For, cst.While)):
+            return False
+    for use in find(function.body, cst.Name):
+        if use.value == name and tree.span(use)[0] > line and not _harmless(source, use):
+            return False
+    return True
+
+
+def _harmless(source: Source, use: cst.Name) -> bool:
+    """The use asks for a size, dtype or device, passes the tensor to a launch that reads it, or tests for None."""
+    tree = source.tree
+    around = tree.parent(use)
+    if isinstance(around, cst.Attribute) and around.attr is use:
+        return True
+    if isinstance(around, cst.Attribute) and around.value is use:
+        return around.attr.value in ("shape", "dtype", "device", "ndim", "stride", "size", "dim", "numel", "contiguous",
+                                     "is_contiguous", "element_size")
+    if isinstance(around, cst.AssignTarget):
+        statement_ = tree.statement(use)
+        return re.fullmatch(rf"\s*{use.value} = {use.value}\.contiguous\(\)\s*", code(statement_)) is not None
+    if isinstance(around, cst.Comparison):
+        return True
+    if isinstance(around, cst.Arg) and around.keyword is use:
+        return True
+    launch = next((x for x in source.launches if isinstance(around, (cst.Arg, cst.IfExp)) and x.call in
+                   list(tree.ancestors(use))), None)
+    if launch is None or not launch.matched:
+        return False
+    return not any(param in launch.kernel.writes for param, bound in launch.args.items()
+                   if any(n is use for n in find(bound.value, cst.Name)))
+
+
+def _unused_name(launch: Launch, wanted: str) -> str:
+    assert launch.function is not None
+    taken = {n.value for n in find(launch.function, cst.Name)}
+    while wanted in taken:
+        wanted += "_"
+    return wanted
 
 
 def first_use(launch: Launch, strides: Strides) -> cst.CSTNode:

@@ -31,13 +31,17 @@ class PortableHost(Rule):
     ## Why
     Upstream's wrappers ask for CUDA by name: they assert `x.is_cuda`, enter `torch.cuda.device(...)`, allocate on
     `"cuda"`, count streaming multiprocessors and install an allocator for TMA descriptors. On an NPU, and on the CPU
-    under Triton's interpreter, each of these fails before a kernel is reached. Tensors already know their device, and
-    the launch takes it from them.
+    under Triton's interpreter, each of these fails before a kernel is reached. Tensors already
+    know their device.
+
+    A launch does not ask its tensors: Triton takes the current device. So a `with torch.cuda.device(x.device.index):`
+    stays, as `with runtime.device_of(x):`, which makes the card of `x` the current one and is nothing on the CPU.
 
     The device of an input tensor is used where one is in scope, otherwise `runtime.default_device()`: the first of
     NPU, GPU, CPU that is there. `multi_processor_count` becomes the number of cube cores where the function launches
     a kernel with a product, else of vector cores. An allocator serves descriptors, which become block pointers, and
-    scratch space, which triton-ascend allocates itself; it goes.
+    scratch space, which triton-ascend allocates itself; it goes, with a heading above it or a log message beside it
+    that speaks of the allocator.
 
     ## What it leaves alone
     * decisions taken by `x.is_cuda`, `torch.cuda.is_available()` or a compute capability, other than guards that
@@ -63,7 +67,7 @@ class PortableHost(Rule):
             "without a CUDA build, torch.cuda.device(0) and torch.empty(1, device='cuda') raise AssertionError", "ran"),
     )
     examples = (
-        Example("device guards: the body moves out one level, comments stay",
+        Example("device guards: the card of the tensor, on any device",
             before="""
                 import torch
 
@@ -78,30 +82,40 @@ class PortableHost(Rule):
                             out = out[None]
                         # done
                     return out
+
+
+                def launch(x: torch.Tensor, device, index):
+                    with torch.cuda.device(device), torch.no_grad():
+                        kernel[(4,)](x)
+                    with torch.cuda.device(index):
+                        kernel[(4,)](x)
+                    with torch.cuda.device("cuda:0"):
+                        kernel[(4,)](x)
                 """,
             after="""
                 import torch
+                from ported_kernels import runtime
 
 
                 def scale(x):
                     out = torch.empty_like(x)
                     # launch where x lives
-                    # not the current device
-                    # one program a row
-                    kernel[(4,)](x, out)
-                    if out.dim() == 1:
-                        out = out[None]
-                    # done
+                    with runtime.device_of(x):  # not the current device
+                        # one program a row
+                        kernel[(4,)](x, out)
+                        if out.dim() == 1:
+                            out = out[None]
+                        # done
                     return out
-                """),
-        Example("a guard beside another context manager",
-            before="""
-                with torch.no_grad(), torch.cuda.device(x.device):
-                    kernel[(4,)](x)
-                """,
-            after="""
-                with torch.no_grad():
-                    kernel[(4,)](x)
+
+
+                def launch(x: torch.Tensor, device, index):
+                    with runtime.device_of(device), torch.no_grad():
+                        kernel[(4,)](x)
+                    with runtime.device_of(index):
+                        kernel[(4,)](x)
+                    with runtime.device_of(x):
+                        kernel[(4,)](x)
                 """),
         Example("assertions lose the part about CUDA, and their message with it",
             before="""
@@ -247,6 +261,35 @@ class PortableHost(Rule):
                 def run(x):
                     return x + BLOCK
                 """),
+        Example("an allocator that is announced",
+            before="""
+                import logging
+
+                import triton
+
+                logger = logging.getLogger(__name__)
+
+
+                def _alloc(size, alignment, stream):
+                    return bytearray(size)
+
+
+                if NEEDS_SCRATCH:
+                    # the compiler may ask for scratch space
+                    logger.info("registering an allocator")
+                    triton.set_allocator(_alloc)
+                """,
+            after="""
+                import logging
+
+                import triton
+
+                logger = logging.getLogger(__name__)
+
+
+                if NEEDS_SCRATCH:
+                    pass
+                """),
         Example("automatic mixed precision, streams, seeds and caches",
             before="""
                 import torch
@@ -385,7 +428,9 @@ class PortableHost(Rule):
                 self._tell(call, "`set_allocator` inside an expression: remove it, triton-ascend needs no allocator")
                 continue
             whole = self._hollow(line)
-            if self._done({whole: self._removed(whole)}, "removed the allocator: triton-ascend needs none", call):
+            edits: dict[cst.CSTNode, Edit] = {x: cst.RemoveFromParent() for x in self._announced(line)}
+            edits[whole] = self._removed(whole)
+            if self._done(edits, "removed the allocator: triton-ascend needs none", call):
                 names |= {n.value for a in call.args for n in find(a.value, cst.Name)}
         for name in sorted(names):
             function = self.source.definitions.get(name)
@@ -395,6 +440,16 @@ class PortableHost(Rule):
             if any(n.value == name and n not in own and n not in self.covered for n in self.source.tree.all(cst.Name)):
                 continue
             self._done({function: self._removed(function)}, f"removed `{name}`: only `set_allocator` used it", function)
+
+    def _announced(self, line: cst.SimpleStatementLine) -> list[cst.BaseStatement]:
+        """Log messages right beside it in its block that speak of the allocator."""
+        block = self.source.tree.parent(line)
+        body = list(block.body) if isinstance(block, cst.IndentedBlock) else []
+        if line not in body:
+            return []
+        at = body.index(line)
+        near = (*body[max(at - 1, 0):at], *body[at + 1:at + 2])
+        return [x for x in near if _is_log(x) and "alloc" in code(x).lower()]
 
     def _removed(self, statement: cst.CSTNode) -> Edit:
         """Nothing, with the comments above that speak of the allocator, be they a heading set apart."""
@@ -425,25 +480,24 @@ class PortableHost(Rule):
             if not guards or node in self.covered:
                 continue
             for guard in guards:
-                self.covered.update(find_all(guard))
-            kept = [i for i in node.items if i not in guards]
-            message = "the launch takes the device from its tensors"
-            if kept:
-                kept[-1] = kept[-1].with_changes(comma=node.items[-1].comma)
-                self.together({node: node.with_changes(items=kept)}, message, at=guards[0])
-            else:
-                self.together({node: self._unwrapped(node)}, message, at=guards[0])
+                call = cst.ensure_type(guard.item, cst.Call)
+                new = edit.expression(f"{self._runtime}.device_of({self._card(call)})")
+                self.uses_runtime |= self._done({call: new}, "a launch goes to the current card: still that of the "
+                                                             "tensor, on any device", call)
 
-    def _unwrapped(self, node: cst.With) -> Edit:
-        if isinstance(node.body, cst.SimpleStatementSuite):
-            return cst.SimpleStatementLine(node.body.body, node.leading_lines, node.body.trailing_whitespace)
-        block = cst.ensure_type(node.body, cst.IndentedBlock)
-        first, *rest = block.body
-        above = list(node.leading_lines)
-        if block.header.comment:
-            above.append(cst.EmptyLine(comment=block.header.comment))
-        first = first.with_changes(leading_lines=[*above, *first.leading_lines])    # type: ignore[attr-defined]
-        return cst.FlattenSentinel([first, *rest, *_lines(block.footer)])
+    def _card(self, guard: cst.Call) -> str:
+        """What says which card is meant: a tensor where it names one."""
+        if not guard.args:
+            return "None"
+        given = guard.args[0].value
+        text = code(given)
+        if _is_text(given) or (isinstance(given, cst.Call) and self.source.qualified(given.func) == "torch.device"
+                               and given.args and _is_text(given.args[0].value)):
+            return self._tensor(guard) or f"{self._runtime}.default_device()"
+        if _is_tensor_index(given):
+            return text.removesuffix(".get_device()")
+        return text.removesuffix(".index").removesuffix(".device") if text.endswith((".device.index", ".device")) \
+            else text
 
     # Checks
 
@@ -805,10 +859,10 @@ class PortableHost(Rule):
             elif isinstance(node, (cst.FunctionDef, cst.ClassDef)):
                 break
         if last is not None:
-            self.replace(last, cst.FlattenSentinel([last, line]), "asks which devices there are")
+            self.replace(last, cst.FlattenSentinel([last, line]), "imports what the edits below use")
         else:
             first = self.source.tree.units[0].statement
-            self.replace(first, cst.FlattenSentinel([line, first]), "asks which devices there are")
+            self.replace(first, cst.FlattenSentinel([line, first]), "imports what the edits below use")
 
 
 def find_all(node: cst.CSTNode) -> Iterator[cst.CSTNode]:
@@ -871,12 +925,13 @@ def _reworded(message: cst.BaseExpression | None) -> cst.BaseExpression | None:
     return message.with_changes(value=value)
 
 
-def _lines(footer: object) -> list[cst.EmptyLine]:
-    """Comments at the end of a block, as lines of the block around it."""
-    lines = list(footer) if isinstance(footer, (list, tuple)) else []
-    while lines and not lines[-1].comment:
-        lines.pop()
-    return [line.with_changes(indent=True) for line in lines]
+def _is_log(statement: cst.CSTNode) -> bool:
+    """`logger.info(...)`, `logging.debug(...)`, alone on a line."""
+    if not isinstance(statement, cst.SimpleStatementLine) or len(statement.body) != 1:
+        return False
+    expr = statement.body[0]
+    return isinstance(expr, cst.Expr) and isinstance(expr.value, cst.Call) and (
+        re.fullmatch(r"_?(log|logger|logging)\.(debug|info|warning|warn)", code(expr.value.func)) is not None)
 
 
 def _is_tensor_index(node: cst.BaseExpression) -> bool:

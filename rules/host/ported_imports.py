@@ -1,11 +1,16 @@
 """ASC002 ported-imports."""
 from __future__ import annotations
 
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from types import MappingProxyType
+
 import libcst as cst
 
-from migrate.edit import code, statement
+from migrate.edit import code, removed, statement
 from migrate.project import definition, imports
 from migrate.rule import SAME, Example, Ref, Rule, Safety
+from migrate.tree import Edit
 
 UTILS = {"pkg.ops.utils": "from pkg.ops.index import offsets\nfrom . import op\n",
          "pkg.ops.index": "def offsets(lengths): ...\n",
@@ -76,6 +81,23 @@ class PortedImports(Rule):
                 __version__ = "1.0"
                 """,
             module="pkg.ops.scan", others={**UTILS, "pkg": '__version__ = "1.0"\nimport gpu_library\n'}),
+        Example("a constant comes after the imports that follow, unless one of them needs it",
+            before="""
+                from pkg import __version__
+                import torch
+                import triton
+
+                BLOCK = 64
+                """,
+            after="""
+                import torch
+                import triton
+
+                __version__ = "1.0"
+
+                BLOCK = 64
+                """,
+            module="pkg.ops.scan", others={**UTILS, "pkg": '__version__ = "1.0"\nimport gpu_library\n'}),
         Example("leaves what only type checkers read, and other packages",
             before="""
                 import torch
@@ -112,13 +134,13 @@ class PortedImports(Rule):
             return
         if isinstance(node.names, cst.ImportStar):
             if not node.relative:
-                self._swap(node, [f"from {self._relative(module)} import *"], module)
+                self._swap(node, [f"from {self._relative(module)} import *"], [module])
             return
         other = self.source.project.module(module)
         if other is None:
             return
         groups: dict[str, list[str]] = {}
-        constants: list[str] = []
+        constants: dict[str, str] = {}
         moved = False
         for alias in node.names:
             name = alias.evaluated_name
@@ -127,19 +149,20 @@ class PortedImports(Rule):
             if not there:                               # a submodule: imported from its parent
                 home, _, there = home.rpartition(".")
             elif value := self._literal(home, there):
-                constants.append(f"{local} = {value}")
+                constants[local] = value
                 moved = True
                 continue
             moved |= home != module
             groups.setdefault(home, []).append(there if there == local and not alias.asname else f"{there} as {local}")
         if moved:
             self._swap(node, [f"from {self._relative(home)} import {', '.join(names)}"
-                              for home, names in groups.items()] + constants, module)
+                              for home, names in groups.items()], list(groups), constants, module)
         elif not node.relative:                         # the statement keeps its layout
             stem = cst.ensure_type(cst.parse_statement(f"from {self._relative(module)} import x"),
                                    cst.SimpleStatementLine).body[0]
             assert isinstance(stem, cst.ImportFrom)
-            self.replace(node, node.with_changes(module=stem.module, relative=stem.relative), self._says(module))
+            self.replace(node, node.with_changes(module=stem.module, relative=stem.relative),
+                         _imported([module]))
 
     def _literal(self, module: str, name: str) -> str | None:
         """The text of a constant (`__version__ = "1.0"`) that an `__init__.py` defines."""
@@ -150,7 +173,7 @@ class PortedImports(Rule):
 
     def _plain(self, node: cst.Import) -> None:
         assert self.source.project is not None
-        lines = []
+        lines, modules = [], []
         for alias in node.names:
             name, local = alias.evaluated_name, alias.evaluated_alias
             if local is None or "." not in name or not self.source.project.has(name):
@@ -158,27 +181,49 @@ class PortedImports(Rule):
                 return
             parent, _, last = name.rpartition(".")
             lines.append(f"from {self._relative(parent)} import {last} as {local}")
-        self._swap(node, lines, node.names[0].evaluated_name)
+            modules.append(name)
+        self._swap(node, lines, modules)
 
-    def _swap(self, node: cst.Import | cst.ImportFrom, lines: list[str], module: str) -> None:
-        """Import statements in place of one; the first keeps the comments around it."""
+    def _swap(self, node: cst.Import | cst.ImportFrom, lines: list[str], modules: list[str],
+              constants: Mapping[str, str] = MappingProxyType({}), home: str = "") -> None:
+        """Imports and constants in place of one import; the first keeps the comments around it."""
         line = self.source.tree.parent(node)
-        if not isinstance(line, cst.SimpleStatementLine):
-            self.report(node, f"`{module}`: write this import on a line of its own")
+        count = len(lines) + len(constants)
+        if not isinstance(line, cst.SimpleStatementLine) or (len(line.body) > 1 and count > 1):
+            self.report(node, f"`{home or modules[0]}`: write this import on a line of its own")
             return
+        says = "; ".join(filter(None, (_imported(modules), _written_out(list(constants), home))))
         new = [statement(text, self.source.tree.module) for text in lines]
-        small = [cst.ensure_type(s, cst.SimpleStatementLine).body[0] for s in new]
-        if len(line.body) > 1 and len(small) > 1:
-            self.report(node, f"`{module}`: write this import on a line of its own")
-        elif len(small) == 1:
-            semicolon = node.semicolon
-            self.replace(node, small[0].with_changes(semicolon=semicolon), self._says(module))
-        else:
-            first = line.with_changes(body=[small[0]])
-            self.replace(line, cst.FlattenSentinel([first, *new[1:]]), self._says(module), at=node)
+        written = [statement(f"{name} = {value}", self.source.tree.module) for name, value in constants.items()]
+        last = self._last_import(line, constants.keys()) if constants else line
+        if last is line:
+            new += written
+        if last is line and len(new) == 1:
+            small = cst.ensure_type(new[0], cst.SimpleStatementLine).body[0]
+            self.replace(node, small.with_changes(semicolon=node.semicolon), says)
+            return
+        edits: dict[cst.CSTNode, Edit] = {line: removed(line)}
+        if new:
+            first = line.with_changes(body=cst.ensure_type(new[0], cst.SimpleStatementLine).body)
+            edits[line] = cst.FlattenSentinel([first, *new[1:]])
+        if last is not line:
+            apart = written[0].with_changes(leading_lines=[cst.EmptyLine(indent=False)])
+            edits[last] = cst.FlattenSentinel([last, apart, *written[1:]])
+        # What touches a statement that is edited already waits for the next pass.
+        if not any(n in self.edits for n in edits):
+            self.together(edits, says, at=node)
 
-    def _says(self, module: str) -> str:
-        return f"`{module}` is ported too: imported from the ported copy"
+    def _last_import(self, line: cst.SimpleStatementLine, names: Collection[str]) -> cst.CSTNode:
+        """The last of the imports that follow a statement of the module and read none of `names`; else itself."""
+        last: cst.CSTNode = line
+        below = itertools.dropwhile(lambda unit: unit.statement is not line, self.source.tree.units)
+        for unit in itertools.islice(below, 1, None):
+            if (len(line.body) > 1 or isinstance(unit.statement, (cst.FunctionDef, cst.ClassDef))
+                    or any(n.value in names for n in unit.index.get(cst.Name, ()) if isinstance(n, cst.Name))):
+                break
+            if cst.Import in unit.index or cst.ImportFrom in unit.index:
+                last = unit.statement
+        return last
 
     def _relative(self, module: str) -> str:
         """How a module of the same package is written in a `from ... import` of this file."""
@@ -188,3 +233,18 @@ class PortedImports(Rule):
         while common < min(len(here), len(there)) and here[common] == there[common]:
             common += 1
         return "." * (len(here) - common + 1) + ".".join(there[common:])
+
+
+def _imported(modules: Sequence[str]) -> str:
+    if not modules:
+        return ""
+    listed = ", ".join(f"`{m}`" for m in modules)
+    return (f"{listed} is ported too: imported from the ported copy" if len(modules) == 1 else
+            f"{listed} are ported too: imported from the ported copies")
+
+
+def _written_out(names: Sequence[str], module: str) -> str:
+    if not names:
+        return ""
+    listed = ", ".join(f"`{n}`" for n in names)
+    return f"{listed} of `{module}` {'is' if len(names) == 1 else 'are'} written out: its `__init__.py` stays behind"

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -20,11 +21,13 @@ from migrate.tree import Edit, find
 from rules.ascend import FACTS
 from rules.launch.gpu_launch_hint import HINTS
 from rules.launch.leftovers import leftovers
-from rules.launch.tile_policy import choose
+from rules.launch.tile_policy import choose, reason
 from rules.launch.zeroing import CannotZero, above, resetting, zeroing
+from rules.wording import swap, within
 
 TUNER = frozenset({"best_config", "configs", "cache", "keys", "bench_time", "configs_timings", "prune_configs",
                    "early_config_prune", "perf_model", "reset_to_zero", "restore_value", "nargs"})
+UNSET = {"num_warps": 4, "num_stages": 2, "num_ctas": 1, "maxnreg": None}
 LINE = 110
 
 
@@ -61,7 +64,8 @@ class FreezeAutotune(Rule):
     where the tensor may be None: without it, outputs from `torch.empty` that the kernel adds to hold garbage.
     `reset_to_zero` acts only while tuning; its tensors are zeroed where the host allocates them with `torch.empty`.
     `restore_value` acts only while tuning and needs nothing. Reads of `kernel.best_config` and `kernel.configs` get
-    the chosen values, and what only the decorators used (hooks, pruning functions, lists, imports) goes.
+    the chosen values, and what only the decorators used (hooks, pruning functions, lists, imports) goes. A comment in
+    a function that launches the kernel, which says of a constant that it "is autotuned", says where it is set now.
 
     ## What it leaves alone
     * configurations, hooks and pruning that cannot be read from the source. Reported.
@@ -223,6 +227,35 @@ class FreezeAutotune(Rule):
                     # one program a block of rows
                     backward[(4,)](dy, dw, db, dy.shape[0])
                     return dw, db
+                """),
+        Example("a comment at the launch that calls a constant autotuned",
+            before="""
+                @triton.autotune([triton.Config({"BLOCK": b}, num_stages=s) for b in (16, 32) for s in (1, 2)], ["n"])
+                @triton.jit
+                def kernel(x, n, BLOCK):
+                    pass
+
+
+                def run(x, n):
+                    # BLOCK is autotuned, so the grid is a function
+                    def grid(META):
+                        return (triton.cdiv(n, META["BLOCK"]),)
+
+                    kernel[grid](x, n)
+                """,
+            after="""
+                @triton.heuristics({"BLOCK": lambda args: 16})
+                @triton.jit
+                def kernel(x, n, BLOCK):
+                    pass
+
+
+                def run(x, n):
+                    # BLOCK is set by the kernel's decorator, so the grid is a function
+                    def grid(META):
+                        return (triton.cdiv(n, META["BLOCK"]),)
+
+                    kernel[grid](x, n)
                 """),
         Example("a conditional argument is zeroed under its condition",
             before="""
@@ -462,9 +495,8 @@ class FreezeAutotune(Rule):
             zeroed += lines
             if not self._insert(launch, lines, edits):
                 return                          # another kernel's edit is there: the next pass does this one
-        shown = ", ".join(f"{k}={v!r}" for k, v in values.items()) or "no constants"
-        n = len(plan.tuning.configs)
-        message = f"autotune over {n} configuration{'s' * (n > 1)} frozen to {shown}"
+        edits.update(self._comments(kernel, values, edits))
+        message = self._message(plan, values)
         if zeroed:
             message += "; the host zeroes what its hook zeroed"
         if plan.tuning.unclear:
@@ -474,6 +506,35 @@ class FreezeAutotune(Rule):
             message += f". Check that {names} holds zeros where that is meant: it was reset to zero while tuning"
         if self.together(edits, message, at=found):
             self.gone += [found, *reads]
+
+    def _message(self, plan: Plan, values: dict[str, Any]) -> str:
+        n = len(plan.tuning.configs)
+        over = f"autotune over {n} configuration{'s' * (n > 1)}"
+        params = plan.tuning.kernel.params
+        hints = sorted({k for c in plan.tuning.configs for k, v in c.options.items()
+                        if k in HINTS and k not in params and v != UNSET[k]})
+        named = ", ".join(f"`{k}`" for k in hints)
+        if not values:
+            only = "GPU hints only" + (f" ({named})" if hints else "")
+            return f"{over} removed: {'they differ in' if n > 1 else 'it sets'} {only}"
+        why = reason(plan.tuning.configs, plan.tuning.kept or (), plan.chosen)
+        shown = ", ".join(f"{k}={v!r}" for k, v in values.items())
+        return f"{over} frozen to {shown}" + (f" ({why})" if why else "") + (
+            f", without {named}, which {'do' if len(hints) > 1 else 'does'} not steer an NPU" if hints else "")
+
+    def _comments(self, kernel: Kernel, values: dict[str, Any], edits: dict[cst.CSTNode, Edit],
+                  ) -> dict[cst.CSTNode, Edit]:
+        """Comments around the launches that call a constant autotuned."""
+        if not values or "autotuned" not in self.source.text:
+            return {}
+        names = "|".join(re.escape(name) for name in values)
+        swaps = [swap(rf"\b(?-i:({names})) (is|are) auto-?tuned\b", r"\1 \2 set by the kernel's decorator")]
+        functions = {x.function for x in self.source.launches if x.kernel.node is kernel.node}
+        out: dict[cst.CSTNode, Edit] = {}
+        for function in functions:
+            if function is not None:
+                out.update(within(function, swaps[0][0], swaps, {**self.edits, **edits}))
+        return out
 
     def _values(self, plan: Plan) -> dict[str, Any]:
         """Constants, options that are not GPU hints, and hints that the kernel takes as a parameter."""

@@ -89,6 +89,26 @@ class GpuLaunchHint(Rule):
                         BLOCK=BLOCK,
                     )
                 """),
+        Example("what stands below the name's value moves with it",
+            before="""
+                def scale(x):
+                    BLOCK, num_warps = ((64, 4) if x.numel() < 4096 else
+                                        (128, 8))  # two rows
+                    HALF, num_stages = (
+                        (32, 2) if x.numel() < 4096 else (64, 3)
+                    )
+                    kernel[(1,)](x, BLOCK, HALF, num_warps=num_warps, num_stages=num_stages)
+                """,
+            after="""
+                def scale(x):
+                    BLOCK = (64 if x.numel() < 4096 else
+                             128)  # two rows
+                    HALF, num_stages = (
+                        (32, 2) if x.numel() < 4096 else (64, 3)
+                    )
+                    kernel[(1,)](x, BLOCK, HALF, num_stages=num_stages)
+                """,
+            reports=1),
         Example("a launch inside a launch argument",
             before="""
                 outer[grid](inner[grid](x, num_warps=4), num_warps=8)
@@ -165,7 +185,8 @@ class GpuLaunchHint(Rule):
         for arg in drop:
             edits.update(self._unused_after(node, arg))
         names = ", ".join(f"`{a.keyword.value}`" for a in drop if a.keyword)
-        self.together(edits, f"removed {names}: does not steer an NPU", at=node)
+        verb = "does" if len(drop) == 1 else "do"
+        self.together(edits, f"removed {names}: {verb} not steer an NPU", at=node)
 
     @functools.cached_property
     def _params(self) -> dict[str, frozenset[str]]:
@@ -234,7 +255,19 @@ class GpuLaunchHint(Rule):
         left = [target.elements[i] for i in keep]
         new = left[0].value if len(left) == 1 else target.with_changes(
             elements=[*left[:-1], left[-1].with_changes(comma=cst.MaybeSentinel.DEFAULT)])
-        return {target: new, assigned[0].value: value}
+        old = assigned[0].value
+        return {target: new, old: self._moved(old, value, len(code(target)) - len(code(new)))}
+
+    def _moved(self, old: cst.BaseExpression, new: cst.BaseExpression, by: int) -> cst.BaseExpression:
+        """The lines below the first one of a value, which stands `by` columns further left: those aligned with it."""
+        first, *rest = code(new).split("\n")
+        if not rest or '"""' in code(new) or "'''" in code(new):
+            return new
+        column = self.source.tree.span(old)[1] - self.source.tree.span(self.source.tree.statement(old))[1]
+        if old.lpar:
+            column -= len(old.lpar)             # a span is that of what the parentheses hold
+        lines = [line[by:] if not line[:column].strip() and len(line) > column else line for line in rest]
+        return cst.parse_expression("\n".join([first, *lines]), self.source.tree.module.config_for_parsing)
 
 
 def launched(call: cst.Call) -> str | None:

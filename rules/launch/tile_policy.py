@@ -27,3 +27,19 @@ def choose(configs: Sequence[Config]) -> Config:
     """
     fitting = [c for c in configs if footprint(c) <= BUDGET]
     return max(fitting, key=footprint) if fitting else min(configs, key=footprint)
+
+
+def reason(configs: Sequence[Config], kept: Sequence[Config], chosen: Config) -> str:
+    """Why `choose` took it, in a few words; empty where there was no choice."""
+    if len(configs) == 1:
+        return ""
+    among = kept or configs
+    if all(c.kwargs == among[0].kwargs for c in among):
+        why = "it is what the others set, too"
+    elif footprint(chosen) > BUDGET:
+        why = f"the smallest, as no tile is within {BUDGET:,} elements"
+    elif sum(isinstance(v, int) and not isinstance(v, bool) for v in chosen.kwargs.values()) > 1:
+        why = f"the largest whose two largest constants span at most {BUDGET:,} elements"
+    else:
+        why = f"the largest that spans at most {BUDGET:,} elements with {PARTNER} on the other side"
+    return why + (", of those that pruning surely keeps" if kept and len(kept) < len(configs) else "")

@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -11,10 +12,19 @@ from migrate.analysis.kernels import Kernel, match_args
 from migrate.edit import code, expression
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.tree import find
+from rules.wording import swap, within
 
 MAKERS = frozenset({"make_tensor_descriptor", "_experimental_make_tensor_descriptor"})
 FREE_LOAD, FREE_STORE = "triton.language.load_tensor_descriptor", "triton.language.store_tensor_descriptor"
 FIELDS = ("base", "shape", "strides", "block_shape", "padding_option")
+TMA = re.compile(r"\b(?:TMA|(?<!block )descriptors?)\b", re.IGNORECASE)
+ON_HOST = re.compile(r"\bTMA\b")
+WORDS = (
+    swap(r"\bnon-TMA (loads?/stores?|loads?|stores?)\b", r"\1 without a block pointer"),
+    swap(r"\b(?:TMA )?(?:tensor )?descriptor(s?)\b", r"block pointer\1"),
+    swap(r"\bTMA (loads?/stores?|loads?|stores?|accesses)\b", r"block \1"),
+    swap(r"\b(?:via|using|with|through|by) TMA\b", "through block pointers"),
+)
 HOST = frozenset({"TensorDescriptor", "TensorDescriptor.from_tensor"})
 
 
@@ -48,6 +58,10 @@ class DescriptorToBlockPointer(Rule):
     an error here, so a stored value is cast to the element type, unless it is cast already.
 
     A descriptor that is handed to a helper of the same file is followed into it.
+
+    Comments of a kernel none of whose descriptors is left say block pointer where they said TMA or descriptor. A block
+    of comments that speaks of TMA in another way, there or in a function that launches the kernel, keeps its text
+    under the line "Upstream, on a GPU:". Other comments and docstrings stay.
 
     ## What it leaves alone
     Reported instead:
@@ -88,7 +102,9 @@ class DescriptorToBlockPointer(Rule):
                         block_shape=[BM, BN],
                     )
                     dst = tl.make_tensor_descriptor(y, [rows, cols], [stride_y, 1], [BM, BN])
+                    # as TMA wants it, a block of rows each
                     for i in range(tl.cdiv(rows, BM)):
+                        # they overlap with TMA loads
                         a = src.load([i * BM, 0])  # BM BN
                         dst.store([i * BM, 0], a + 1.)
                 """,
@@ -98,7 +114,7 @@ class DescriptorToBlockPointer(Rule):
 
                 @triton.jit
                 def double(x, y, rows, cols, stride_x, stride_y, BM: tl.constexpr, BN: tl.constexpr):
-                    # both by TMA
+                    # both through block pointers
                     src = tl.make_block_ptr(
                         x,
                         shape=[rows, cols],
@@ -108,7 +124,10 @@ class DescriptorToBlockPointer(Rule):
                         order=[1, 0],
                     )
                     dst = tl.make_block_ptr(y, [rows, cols], [stride_y, 1], [0, 0], [BM, BN], [1, 0])
+                    # Upstream, on a GPU:
+                    # as TMA wants it, a block of rows each
                     for i in range(tl.cdiv(rows, BM)):
+                        # they overlap with block loads
                         a = tl.load(tl.advance(src, [i * BM, 0]), boundary_check=(0, 1), padding_option="zero")  # BM BN
                         tl.store(tl.advance(dst, [i * BM, 0]), (a + 1.).to(dst.dtype.element_ty), boundary_check=(0, 1))
                 """),
@@ -258,8 +277,15 @@ class DescriptorToBlockPointer(Rule):
                 if key not in self._found:
                     self._found[key] = Descriptor(helper, param, one.rank, one.padding)
                     todo.append(self._found[key])
-        for group in self._groups():
-            self._rewrite(group)
+        blocked: set[str] = set()
+        groups = self._groups()
+        for one in (d for group in groups for d in group if not d.made):
+            self._check_callers(one)
+        for group in groups:
+            if any(d.obstacle for d in group):
+                blocked.update(d.kernel.name for d in group)
+        for group in groups:
+            self._rewrite(group, blocked)
         self._drop_imports()
 
     def _read(self, one: Descriptor) -> None:
@@ -380,10 +406,7 @@ class DescriptorToBlockPointer(Rule):
             groups = [g for g in groups if g not in joined] + [[one, *(m for g in joined for m in g)]]
         return groups
 
-    def _rewrite(self, group: list[Descriptor]) -> None:
-        for one in group:
-            if not one.made:
-                self._check_callers(one)
+    def _rewrite(self, group: list[Descriptor], kept: set[str]) -> None:
         blocked = next((d.obstacle for d in group if d.obstacle), None)
         if blocked:
             node, why = blocked
@@ -392,6 +415,8 @@ class DescriptorToBlockPointer(Rule):
         edits: dict[cst.CSTNode, object] = {}
         for one in group:
             edits.update(one.edits)
+        for kernel in {d.kernel.name: d.kernel for d in group if d.kernel.name not in kept}.values():
+            edits.update(self._comments(kernel))
         at = next(c for d in group for c in d.made)
         names = ", ".join(sorted(f"`{d.name}`" for d in group))
         casts = any("store(" in code(e) for e in edits.values() if isinstance(e, cst.Call))
@@ -407,6 +432,14 @@ class DescriptorToBlockPointer(Rule):
         if any(c not in handed for c in calls) or {(d.rank, d.padding) for d in handed.values()} != {
                 (one.rank, one.padding)}:
             one.obstacle = (one.kernel.node.name, f"`{one.kernel.name}` does not always get such a descriptor")
+
+    def _comments(self, kernel: Kernel) -> dict[cst.CSTNode, object]:
+        """Comments that name descriptors: in the kernel, and where it is launched."""
+        out: dict[cst.CSTNode, object] = {**within(kernel.node, TMA, WORDS)}
+        for launch in self.source.launches:
+            if launch.kernel.node is kernel.node and launch.function is not None:
+                out.update(within(launch.function, ON_HOST))
+        return {node: new for node, new in out.items() if node not in self.edits}
 
     def _drop_imports(self) -> None:
         """`from x import make_tensor_descriptor`, where nothing needs it any more."""

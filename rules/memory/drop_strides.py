@@ -1,6 +1,9 @@
 """ASC201 drop-strides."""
 from __future__ import annotations
 
+import functools
+from collections import Counter
+
 import libcst as cst
 
 from migrate.analysis.kernels import Kernel
@@ -10,7 +13,7 @@ from migrate.analysis.values import Tensor
 from migrate.edit import edited_items, statement
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.tree import Edit, find
-from rules.host.contiguous_inputs import first_use, meant
+from rules.host.contiguous_inputs import first_use, meant, stands_alone
 from rules.memory import stride_rewrite
 from rules.memory.stride_plan import Plan, make_plan, shape_from_callers
 
@@ -38,18 +41,20 @@ class DropStrides(Rule):
     * strides of transposed or expanded views and of tensors whose strides are compared with 0: a real layout;
     * a stride that is 0 under a condition in which the kernel still reads the tensor: a broadcast;
     * shapes that cannot be inferred, and launches that cannot be matched;
-    * a kernel that another module of the package names: a launch there would still pass strides.
+    * a kernel that another module of the package names, that another kernel calls, or that is put into a table: who
+      uses it there would still pass strides;
+    * a stride that the kernel assigns anew, or that a grid or a heuristic reads by name.
 
     These strides become `tl.constexpr`, so that the compiler sees their values, and a finding says why they stay.
 
-    A product of dimensions is computed in int32 like the stride before it, unless one tensor row has 2**31 elements
-    or more; `wide-addresses` is the rule for those.
+    A product of dimensions is computed in int32, like an index times a stride before. Where one row of an axis has
+    2**31 elements or more, Triton passed its stride as int64: such a kernel needs its indices widened by hand.
     """
 
     id = "ASC201"
     name = "drop-strides"
     summary = "kernels take no strides: offsets are written from dimensions"
-    safety = Safety.SAFE
+    safety = Safety.REVIEW
     triggers = (".stride(", "stride_")
     references = (
         Ref("https://github.com/triton-lang/triton-ascend/blob/main/docs/en/migration_guide/migrate_from_gpu.md",
@@ -214,6 +219,11 @@ class DropStrides(Rule):
         for name, kernel in self.source.kernels.items():
             self._kernel(kernel, by_kernel.get(name, []))
 
+    @functools.cached_property
+    def _name_uses(self) -> Counter[str]:
+        """How often each name stands in the file; a kernel that is only launched stands at its `def` besides."""
+        return Counter(n.value for n in self.source.tree.all(cst.Name))
+
     def _kernel(self, kernel: Kernel, launches: list[Launch]) -> None:
         sites = [strides_of(launch) for launch in launches if launch.function is not None]
         named = [p for p, info in kernel.params.items() if p.startswith("stride_")]
@@ -223,6 +233,9 @@ class DropStrides(Rule):
             return                              # nobody launches it here: a helper, or a kernel for other modules
         if len(sites) < len(launches) or not all(launch.matched for launch in launches):
             self._keep(kernel, wanted, {}, "a launch of the kernel could not be matched to its parameters")
+            return
+        if self._name_uses[kernel.name] > len(launches) + 1:
+            self._keep(kernel, wanted, {}, "the kernel is used in other ways than by launching it")
             return
         if self.source.project is not None and self.source.project.named_elsewhere(kernel.name, self.source.module):
             self._keep(kernel, wanted, {}, "another module of the package names the kernel and may launch it")
@@ -242,7 +255,8 @@ class DropStrides(Rule):
             facts: dict[str, tuple[StrideArg, str]] = {}
             for arg in site.args.values():
                 tensor = site.tensor(arg)
-                if tensor.shape is None and arg.tensor not in facts and not meant(site.launch, arg, tensor):
+                if (tensor.shape is None and tensor.contiguous and arg.tensor in site.env and arg.tensor not in facts
+                        and not meant(site.launch, arg, tensor)):
                     fact = self._assumption(kernel, site, arg, tensor)
                     if fact:
                         facts[arg.tensor] = (arg, fact)
@@ -255,7 +269,7 @@ class DropStrides(Rule):
         shape = shape_from_callers(site.launch, arg.tensor)
         if shape:
             return f"{arg.tensor}.shape == {shape}"
-        if tensor.rank is not None:
+        if tensor.rank is not None or not tensor.external:
             return ""
         axes = {a.axis for a in site.args.values() if a.tensor == arg.tensor}
         params = frozenset(a.param for a in site.args.values() if a.tensor == arg.tensor)
@@ -265,7 +279,7 @@ class DropStrides(Rule):
 
     def _assert(self, site: Strides, facts: dict[str, tuple[StrideArg, str]]) -> bool:
         at = first_use(site.launch, site)
-        if not isinstance(at, cst.SimpleStatementLine) or at in self.edits:
+        if not stands_alone(site.launch) or at in self.edits:
             return False
         lines = []
         for name, (arg, fact) in facts.items():
@@ -287,7 +301,7 @@ class DropStrides(Rule):
         dropped = {kernel.params[p].node for p in plan.values}
         edits[params] = params.with_changes(
             params=edited_items(params.params, dropped, {kernel.params[first].node: new}))
-        edits.update(stride_rewrite.body_edits(kernel, plan, self.source.tree.module))
+        edits.update(stride_rewrite.body_edits(kernel, plan, self.source.tree.module, tl))
         for i, launch in enumerate(launches):
             edits[launch.call] = stride_rewrite.launch_edit(launch, plan, first, i)
         edits.update(stride_rewrite.dead_locals(launches, plan))
@@ -316,7 +330,7 @@ class DropStrides(Rule):
                 for n in runtime:
                     edits[kernel.params[n].node] = stride_rewrite.as_constexpr(kernel.params[n].node, tl)
                 self.together(edits, f"{text} of `{kernel.name}` stay, as `tl.constexpr`: {why}", at=kernel.node.name)
-            self.report(kernel.node.name, f"{text} of `{kernel.name}` could not be dropped: {why}")
+            self.report(kernel.node.name, f"{text} of `{kernel.name}` stay: {why}")
 
     def _can_be_constexpr(self, kernel: Kernel, param: str) -> bool:
         uses_methods = any(isinstance(a.value, cst.Name) and a.value.value == param

@@ -34,7 +34,7 @@ def make_plan(kernel: Kernel, sites: list[Strides], wanted: list[str]) -> tuple[
     for param in wanted:
         if kernel.params[param].constexpr and not all(param in site.args for site in sites):
             continue
-        reason = _why_not(param, sites)
+        reason = _kept_by_kernel(kernel, param, sites[0].launch.source.strings) or _why_not(param, sites)
         if reason:
             reasons[param] = reason
             continue
@@ -52,7 +52,7 @@ def make_plan(kernel: Kernel, sites: list[Strides], wanted: list[str]) -> tuple[
         if args[0].pointers:
             described = [names.dim([s[i] for s in shapes if s is not None], args, i, new=False) or _plain(shapes[0][i])
                          for i in range(n)] if shapes[0] is not None else []
-            plan.shapes[args[0].pointers[0]] = f"[{', '.join(described)}]"
+            plan.shapes[args[0].pointers[0]] = f"[{', '.join(described)}]" if n > 1 else "(one axis)"
     for site in sites:                          # a starred tuple goes as a whole or not at all
         for param in wanted:
             together = {p for p, b in site.launch.args.items() if b.arg is site.launch.args[param].arg} \
@@ -61,10 +61,36 @@ def make_plan(kernel: Kernel, sites: list[Strides], wanted: list[str]) -> tuple[
             if stay and param in plan.values:
                 del plan.values[param]
                 reasons[param] = f"it is passed in one starred tuple with `{min(stay)}`, which stays"
+    first = next((p for p in kernel.params if p in plan.values), None)
+    if plan.added and first is not None and _after_a_default(kernel, first):
+        return Plan({}, {}, {}, {}), reasons | dict.fromkeys(
+            plan.values, "new parameters would have to stand behind one that has a default")
     used = {word for value in plan.values.values() for word in re.findall(r"\w+", value)}
     plan.added = {k: v for k, v in plan.added.items() if k in used}
     plan.saved = {k: v for k, v in plan.saved.items() if k in used}
     return plan, reasons
+
+
+def _after_a_default(kernel: Kernel, param: str) -> bool:
+    for name, info in kernel.params.items():
+        if info.default is not None:
+            return True
+        if name == param:
+            break
+    return False
+
+
+def _kept_by_kernel(kernel: Kernel, param: str, strings: frozenset[str]) -> str:
+    if param in kernel.rebound:
+        return "the kernel assigns it anew"
+    if param in strings:
+        return "a grid or a heuristic reads it by name"
+    tree = kernel.source.tree
+    for use in find(kernel.node.body, cst.Attribute):
+        if isinstance(use.value, cst.Name) and use.value.value == param and not (
+                use.attr.value == "to" and isinstance(tree.parent(use), cst.Call)):
+            return f"the kernel asks for its `.{use.attr.value}`"
+    return ""
 
 
 def _plain(dim: Dim) -> str:
@@ -90,11 +116,13 @@ def _why_not(param: str, sites: list[Strides]) -> str:
             return f"`{arg.tensor}` is not proven contiguous"
         if not -len(tensor.shape) <= arg.axis < len(tensor.shape):
             return f"`{arg.tensor}` has no axis {arg.axis}"
+        if param in site.foreign:
+            return f"`{site.foreign[param]}` is addressed with it too"
         for other in site.borrowers.get(param, ()):
             if not site.tensor(other).contiguous:
                 return f"`{other.tensor}` is addressed with it too, and is not proven contiguous"
         if not site.absent_otherwise(arg):
-            return f"it is 0 where the kernel still reads `{arg.tensor}`: a broadcast"
+            return f"it is 0 where the kernel still uses `{arg.tensor}`: a broadcast"
         ranks.add((len(tensor.shape), arg.axis % len(tensor.shape)))
     return "" if len(ranks) == 1 else "the launches pass tensors of different rank"
 
@@ -167,8 +195,15 @@ class _Names:
                 elif tensor.optional:
                     text = f"{text} if {arg.tensor} is not None else 1"
             texts.append(text)
-        name = texts[0] if texts[0].isidentifier() else f"{args[0].pointers[0]}_dim{axis}"
+        name = texts[0] if texts[0].isidentifier() else self._name_of_axis(args[0], axis)
         return self._add(name, texts, tuple(dims))
+
+    def _name_of_axis(self, arg: StrideArg, axis: int) -> str:
+        """`stride_v_seqlen` is the stride of the axis that `v_seqlen` is the length of."""
+        for other in self.sites[0].args.values():
+            if other.tensor == arg.tensor and other.axis == axis and other.param.startswith("stride_"):
+                return other.param.removeprefix("stride_")
+        return f"{arg.pointers[0]}_dim{axis}"
 
     def _add(self, name: str, texts: list[str], key: tuple[Dim, ...]) -> str:
         if name in self.taken:
@@ -201,9 +236,7 @@ def shape_from_callers(launch: Launch, tensor: str) -> str:
         return ""
     inner = strides_of(launch)
     texts = set()
-    for call in source.tree.all(cst.Call):
-        if not (isinstance(call.func, cst.Name) and call.func.value == function.name.value):
-            continue
+    for call in source.calls.get(function.name.value, ()):
         outer = source.tree.enclosing(call, cst.FunctionDef)
         if outer is None or outer is function or any(a.star for a in call.args):
             return ""

@@ -13,12 +13,15 @@ from migrate.tree import Edit, Tree, find
 from rules.memory.stride_plan import Plan
 
 # Dimensions that vary from call to call stay run-time arguments: as a constexpr each value is a compile of its own.
-LENGTH = re.compile(r"(?i)(.*(seq|len|batch|rows?$|tokens?|total).*|n_?chunks\w*|num_chunks|b|t|l|m|n|s|nt|ns|bsz)$")
+LENGTH = re.compile(
+    r"(?i)(.*(seq|len|batch|rows?$|tokens?|total).*|n?_?chunks?|num_chunks|nchunks\w*|b|t|l|m|n|s|nt|ns|bsz)$")
 
 
 def new_param(name: str, tl: str) -> cst.Param:
+    """A parameter for a dimension: constexpr unless it is a length, or nothing is known of it."""
     param = cst.Param(cst.Name(name))
-    return param if LENGTH.match(name) else as_constexpr(param, tl)
+    varies = LENGTH.match(name) or LENGTH.match(name.rpartition("_")[2]) or re.search(r"_dim\d+$", name)
+    return param if varies else as_constexpr(param, tl)
 
 
 def as_constexpr(param: cst.Param, tl: str) -> cst.Param:
@@ -26,7 +29,7 @@ def as_constexpr(param: cst.Param, tl: str) -> cst.Param:
                                                         whitespace_before_indicator=cst.SimpleWhitespace("")))
 
 
-def body_edits(kernel: Kernel, plan: Plan, module: cst.Module) -> dict[cst.CSTNode, Edit]:
+def body_edits(kernel: Kernel, plan: Plan, module: cst.Module, tl: str) -> dict[cst.CSTNode, Edit]:
     """Each use of a dropped stride becomes its expression; a factor of 1 goes."""
     edits: dict[cst.CSTNode, Edit] = {}
     tree = kernel.source.tree
@@ -35,6 +38,12 @@ def body_edits(kernel: Kernel, plan: Plan, module: cst.Module) -> dict[cst.CSTNo
         around = tree.parent(name)
         if value is None or (isinstance(around, cst.Arg) and around.keyword is name) or (
                 isinstance(around, cst.Attribute) and around.attr is name):
+            continue
+        if isinstance(around, cst.Attribute):   # stride.to(tl.int64): a constexpr or a literal has no such method
+            call = tree.parent(around)
+            assert isinstance(call, cst.Call)
+            args = [cst.Arg(cst.parse_expression(value)), *call.args]
+            edits[call] = cst.Call(cst.parse_expression(f"{tl}.cast"), args)
             continue
         if isinstance(around, cst.BinaryOperation) and isinstance(around.operator, cst.Multiply):
             if value == "1" and around not in edits:

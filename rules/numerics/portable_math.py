@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tokenize
 
 import libcst as cst
@@ -11,6 +12,7 @@ from migrate.analysis.tiles import TENSOR, calls, dotted, kernel_at, tiles
 from migrate.edit import cast, code, comments
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.source import Source
+from rules.wording import beside, docstring, swap
 
 MATH = "triton.language.math."
 LIBRARIES = ("triton.language.extra.libdevice", "triton.language.extra.cuda.libdevice", "triton.language.libdevice")
@@ -55,6 +57,11 @@ DEFINITIONS = {
 }
 
 
+PTX = re.compile(r"\b(?:PTX|inline (?:asm|assembly))\b", re.IGNORECASE)
+BY_PTX = (swap(r"\b(?:using|via|through|with|by) (?:inline )?(?:PTX|assembly)(?: inline)?(?: (?:asm|assembly))?"
+               r"(?: instructions?)?(?!\w)", "with triton.language"),)
+
+
 class PortableMath(Rule):
     """Write PTX assembly and libdevice calls as functions of `triton.language`.
 
@@ -71,7 +78,9 @@ class PortableMath(Rule):
     ## What it leaves alone
     * an instruction, a type, a rounding mode or a libdevice function that it does not know, predicates, assembly whose
       text is computed, several outputs or packed elements. Each is reported, and none compiles on an NPU.
-    * comments and docstrings that mention assembly.
+    * comments elsewhere that mention assembly. Above the statement and its function "using PTX" becomes "with
+      triton.language", also in the docstring; a comment there that names PTX otherwise keeps its text under the line
+      "Upstream, on a GPU:".
     """
 
     id = "ASC401"
@@ -134,6 +143,36 @@ class PortableMath(Rule):
                     # a turn is two halves
                     half = y.to(tl.float32) / tl.cast(x * 2.0, tl.float32)
                     return c * half * t
+                '''),
+        Example("comments and docstrings beside it",
+            before='''
+                import triton
+                import triton.language as tl
+
+                # PTX is a little less exact here
+                # and much faster.
+
+
+                @triton.jit
+                def turn(x):
+                    """Cosine by PTX inline assembly."""
+                    # one value a register, using PTX
+                    return tl.inline_asm_elementwise("cos.approx.f32 $0, $1;", "=f,f", [x], tl.float32, True, 1)
+                ''',
+            after='''
+                import triton
+                import triton.language as tl
+
+                # Upstream, on a GPU:
+                # PTX is a little less exact here
+                # and much faster.
+
+
+                @triton.jit
+                def turn(x):
+                    """Cosine with triton.language."""
+                    # one value a register, with triton.language
+                    return tl.cos(tl.cast(x, tl.float32))
                 '''),
         Example("several instructions, and a function that triton.language lacks",
             before='''
@@ -280,6 +319,7 @@ class PortableMath(Rule):
             return
         edits: dict[cst.CSTNode, object] = {node: new}
         edits.update(self._comments(node))
+        edits.update(self._wording(node, edits))
         if self.together(edits, f"PTX `{_instructions(text)}` as functions of triton.language", at=node):
             self._need(code(new), node)
 
@@ -325,6 +365,17 @@ class PortableMath(Rule):
             if any(written == f"{name}({given_as})" for name in DEFINITIONS):     # which casts by itself
                 written = written.replace(given_as, code(element.value))
         return cst.parse_expression(written)
+
+    def _wording(self, node: cst.Call, edits: dict[cst.CSTNode, object]) -> dict[cst.CSTNode, object]:
+        """Comments above the statement and the function, and its docstring, that name PTX."""
+        out: dict[cst.CSTNode, object] = {}
+        function = self.source.tree.enclosing(node, cst.FunctionDef)
+        for place in (self.source.tree.statement(node), function):
+            now = edits.get(place, self.edits.get(place, place)) if place is not None else None
+            new = beside(now, PTX, BY_PTX) if isinstance(now, cst.CSTNode) else None
+            if place is not None and new is not None:
+                out[place] = new
+        return {**out, **docstring(function, BY_PTX)} if function is not None else out
 
     def _comments(self, node: cst.Call) -> dict[cst.CSTNode, object]:
         """Comments inside the call move above its statement."""

@@ -1,6 +1,8 @@
 """The facts that were measured before the gate existed."""
 from __future__ import annotations
 
+import subprocess
+
 import pytest
 from conftest import HERE, only, run
 
@@ -29,6 +31,13 @@ def test_an_add_of_65536_overflows_by_the_known_figures(result: Result) -> None:
     assert diagnosis.tiles == {"BLOCK": 65536}
     assert verdict.outcome is Outcome.FAILED and verdict.stage("HIVM").outcome is Outcome.FAILED
     assert "bishengir-compile" in verdict.reproduce and "--target=Ascend910B2" in verdict.reproduce
+
+
+def test_the_command_shows_it_again_in_a_fresh_shell(result: Result) -> None:
+    command = only(result, kernel="add", case="add 65536").reproduce
+    done = subprocess.run(["env", "-i", "PATH=/usr/bin:/bin", "sh", "-c", command], cwd="/", capture_output=True,
+                          text=True, check=False)
+    assert done.returncode and "requires 4194304 bits while 1572864 bits available" in done.stderr + done.stdout
 
 
 def test_strides_overflow_segsum_and_contiguous_chunks_do_not(result: Result) -> None:

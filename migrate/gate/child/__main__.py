@@ -35,9 +35,10 @@ def main(request_path: str) -> None:
     import torch  # here, so that the forks have it
 
     torch.set_num_threads(1)   # a fork has no worker threads, and would wait for them
-    from migrate.gate.child import driver, recorder
+    from migrate.gate.child import driver, npu, recorder
 
     driver.install(request["arch"], request["cube_cores"], request["vector_cores"])
+    npu.install(request["arch"], request["cube_cores"])
     book = recorder.Recorder()
     book.install()
     limits = process.Limits(request["limits"]["cpu_s"], request["limits"]["memory"])

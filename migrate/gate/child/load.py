@@ -6,6 +6,7 @@ import importlib
 import importlib.util
 import os
 import sys
+import sysconfig
 import traceback
 from pathlib import Path
 from types import ModuleType
@@ -33,19 +34,29 @@ def load(path: Path, root: Path | None) -> ModuleType:
 
 
 def explain(error: BaseException, user_file: str) -> dict[str, Any]:
-    """An exception as data: its type and message, and the line of the user's file that it comes from."""
+    """An exception as data: its type and message, and the line of the user's files that it comes from:
+    the innermost one, which may be in a module that the file under test imports."""
     chain: list[BaseException] = [error]
     while (cause := chain[-1].__cause__) is not None:
         chain.append(cause)
     if any(isinstance(link, CompilationError) for link in chain):
         return _explain_compilation(chain)
-    frames = traceback.extract_tb(error.__traceback__)
-    here = ([f for f in frames if f.filename == user_file]
-            or [f for f in frames if "site-packages" not in f.filename and not f.filename.startswith("<")])
+    here = [f for f in traceback.extract_tb(error.__traceback__) if _is_users(f.filename)]
     file, line = (here[-1].filename, here[-1].lineno) if here else (user_file, 0)
     if isinstance(error, SyntaxError) and error.filename:
         file, line = error.filename, error.lineno or 0
     return {"type": type(error).__name__, "message": str(error), "file": file, "line": line}
+
+
+def _is_users(file: str) -> bool:
+    """Neither an installed package, nor Python's own library, nor this gate."""
+    path = Path(file)
+    return not (file.startswith("<") or {"site-packages", "dist-packages"} & set(path.parts)
+                or path.is_relative_to(_STDLIB) or path.is_relative_to(_GATE))
+
+
+_STDLIB = sysconfig.get_paths()["stdlib"]
+_GATE = Path(__file__).parents[1]
 
 
 def _explain_compilation(chain: list[BaseException]) -> dict[str, Any]:

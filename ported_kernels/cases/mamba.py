@@ -1,7 +1,8 @@
 """Calls of mamba's launch functions: what to call, with which inputs, in which layout. Needs torch only.
 
 A `Case` names a function and draws its keyword arguments from a `Draw` (seed, device, dtype, layout, size), so
-that upstream, a port and a reference can be given the same values. Sizes are awkward on purpose: T is no multiple
+that upstream, a port and a reference can be given the same values (benchmarks/gpu_parity.py), and the compile gate
+the same launches (the files of mamba_ssm/ beside this one). Sizes are awkward on purpose: T is no multiple
 of the chunk where the function allows it, head dimensions are no powers of two, heads are grouped, packed
 sequences have length 1. Decays are negative, so that results stay moderate.
 
@@ -10,8 +11,10 @@ memory, or a slice of something wider). A last stride other than 1 appears only 
 """
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from functools import partial
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -41,7 +44,9 @@ class Size:
 
 
 SIZES = {"small": Size(batch=2, time=37, heads=4, groups=2, qk=24, v=20, chunk=16, rows=19, columns=72),
-         "large": Size(batch=2, time=2000, heads=32, groups=4, qk=48, v=40, chunk=64, rows=4001, columns=1200)}
+         "large": Size(batch=2, time=2000, heads=32, groups=4, qk=48, v=40, chunk=64, rows=4001, columns=1200),
+         # the models' own head dimensions and chunk, for the compile gate: nothing runs, so few tokens will do
+         "model": Size(batch=2, time=200, heads=4, groups=2, qk=128, v=64, chunk=64, rows=19, columns=1024)}
 
 
 @dataclass
@@ -277,7 +282,7 @@ def _dadt(draw: Draw, varlen: bool = False) -> dict[str, Any]:
     size, chunk, fp32 = draw.size, _MIMO_CHUNK, torch.float32
     ends = _mimo_ends(draw) if varlen else None
     batch, time = (1, size.time) if varlen else (size.batch, _whole_chunks(draw))
-    chunks = time // chunk + (ends.numel() - 1 if varlen else 0)
+    chunks = time // chunk + (0 if ends is None else ends.numel() - 1)
     blocks, plain = (batch, size.heads, chunks, chunk, chunk), Draw(size, draw.device, fp32, seed=draw.seed + 1)
     # Upstream applies the strides of ddA_cs to all four vectors and to its contiguous output.
     vector = (batch, size.heads, time)
@@ -572,7 +577,7 @@ for _gate, _groups, _before, _rms in ((False, 1, True, False), (True, 1, True, T
 def _swiglu(draw: Draw, backward: bool, recompute: bool = False) -> dict[str, Any]:
     size = draw.size
     half = size.columns // 2 + 5
-    arguments = {"xy": draw.normal(size.batch, size.time, 2 * half)}
+    arguments: dict[str, Any] = {"xy": draw.normal(size.batch, size.time, 2 * half)}
     if backward:
         arguments |= {"dout": draw.normal(size.batch, size.time, half), "recompute_output": recompute}
     return arguments
@@ -609,10 +614,21 @@ def _update(draw: Draw, heads: int, tied: bool, gate: bool, indexed: bool) -> di
 
 
 _UPDATE = _TRITON + "selective_state_update"
-for _word, _options in (("3-d state", (0, False, False, False)), ("3-d state, z", (0, False, True, False)),
-                        ("4-d state, z", (1, False, True, False)), ("4-d state, tied", (1, True, False, False)),
-                        ("4-d state, tied, z, indices", (1, True, True, True))):
+for _word, _how in (("3-d state", (0, False, False, False)), ("3-d state, z", (0, False, True, False)),
+                    ("4-d state, z", (1, False, True, False)), ("4-d state, tied", (1, True, False, False)),
+                    ("4-d state, tied, z, indices", (1, True, True, True))):
     _case(_UPDATE, "selective_state_update", _word, mutated=("state",),
-          arguments=lambda draw, a=_options: _update(draw, draw.size.heads * a[0], *a[1:]))
+          arguments=lambda draw, a=_how: _update(draw, draw.size.heads * a[0], *a[1:]))
 
 CASES.sort(key=lambda case: case.cost)     # stable: within a cost, the order above
+
+
+def gate_cases_of(module: str) -> Iterator[tuple[str, Callable[[ModuleType], object]]]:
+    """Every case of a module in every dtype, in the form of a cases file (docs/gate.md)."""
+    for case in CASES:
+        for dtype in case.dtypes if case.module == module else ():
+            yield f"{case.name} {dtype}", partial(_launch, case, dtype)
+
+
+def _launch(case: Case, dtype: str, module: ModuleType) -> object:
+    return getattr(module, case.function)(**case.arguments(Draw(SIZES["model"], "cpu", getattr(torch, dtype))))
