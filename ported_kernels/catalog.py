@@ -1,9 +1,9 @@
 """The operators: what each computes, on which inputs it is tried, and how close it must come.
 
-An operator's contract lives beside its kernel, in a file `..._reference.py` that shares no code with it and
-ends in `OPERATOR = Operator(...)`, or `OPERATORS = (...)`; naming that file in CONTRACTS registers it. The wrapper may be a function of a
-file: `port_of(upstream)` is one in `generated/`, which `migrate port` writes. `from_file` takes a contract from
-anywhere. The catalogue imports no triton.
+An operator's contract is a file `..._reference.py` that shares no code with its kernel and ends in
+`OPERATOR = Operator(...)`, or `OPERATORS = (...)`; naming that file in CONTRACTS registers it. The wrapper may be a
+function of a file: `port_of(upstream)` is one in `generated/`, which `migrate port` writes. `from_file` takes a
+contract from anywhere. The catalogue imports no triton.
 """
 from __future__ import annotations
 

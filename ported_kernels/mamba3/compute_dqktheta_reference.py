@@ -53,8 +53,8 @@ def _case(name: str, batch: int, length: int, heads: int, groups: int, dim: int,
             "q_bias": normal(heads, dim).float(), "k_bias": normal(heads, dim).float(),
             "angles": (2 * normal(batch, length, heads, turned)).float(),
             "dq_in": normal(batch, length, heads, dim).to(dtype),
-            "dk_in": normal(batch, length, heads, dim).to(torch.float32 if state else dtype), "dqk": normal(*per_token).float(),
-            "chunk_size": chunk, "Cu_Seqlens": packed}
+            "dk_in": normal(batch, length, heads, dim).to(torch.float32 if state else dtype),
+            "dqk": normal(*per_token).float(), "chunk_size": chunk, "Cu_Seqlens": packed}
         if state:
             inputs["d_ok_state"] = normal(len(ends) or batch, heads, dim).float()
         if apart:

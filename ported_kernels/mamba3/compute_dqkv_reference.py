@@ -44,7 +44,8 @@ def compute_dqkv_reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, da
             inputs = [query[:, start:end], key[:, start:end], value[:, start:end], decay,
                       qk_dot[:, :, start:end].double(), given[:, :, :, slot]]
             leaves = [leaf.clone().requires_grad_() for leaf in inputs]
-            out, states = run(*leaves[:4], leaves[4] + skip[:, None], leaves[5])
+            q_, k_, v_, decay_, qk_, state_ = leaves
+            out, states = run(q_, k_, v_, decay_, qk_ + skip[:, None], state_)
             loss = (out * do[:, start:end].double()).sum() + (states[-1] * d_state).sum()
             grads = torch.autograd.grad(loss, leaves)
             dq[:, start:end], dk[:, start:end], dv[:, start:end] = grads[:3]
@@ -80,8 +81,9 @@ def _case(name: str, batch: int, length: int, heads: int, groups: int, dim: int,
             for slot, start, end in pieces:
                 da_cs[:, :, start:end] = (adt[:, :, start:end] * LOG2E).cumsum(-1)
                 da_cs_sum[:, :, slot], stored[:, :, :, slot] = da_cs[:, :, end - 1], state
-                here = (per_head(x[:, start:end].double(), heads) for x in (q, k, v))
-                state = run(*here, adt[:, :, start:end], torch.zeros_like(adt[:, :, start:end]), state)[1][-1]
+                q_, k_, v_ = (per_head(x[:, start:end].double(), heads) for x in (q, k, v))
+                here = adt[:, :, start:end]
+                state = run(q_, k_, v_, here, torch.zeros_like(here), state)[1][-1]
         inputs: Inputs = {
             "q": q, "k": k, "v": v, "da_cs": da_cs.float(), "da_cs_sum": da_cs_sum.float(),
             "qk_dot": normal(batch, heads, length).float(), "SSM_States": stored.flatten(-2).to(dtype), "do": do,

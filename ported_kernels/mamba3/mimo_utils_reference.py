@@ -13,6 +13,9 @@ four vectors with the strides of one; sums and exponentials run in the dtype of 
 """
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 import torch
 
 from ported_kernels.catalog import Case, Inputs, Operator, Tolerance, Upstream, axes_swapped, port_of, seeded, with_gaps
@@ -120,7 +123,7 @@ _EXACT = {torch.float32: Tolerance(1e-5, 1e-5, 1e-5)}
 _ROUNDED = {**_EXACT, torch.bfloat16: Tolerance(2**-8, 2**-7, 1e-5), torch.float16: Tolerance(2**-11, 2**-10, 1e-5)}
 
 
-def _operator(function: str, summary: str, reference: str, outputs: dict[str, str | torch.dtype], kind: str,
+def _operator(function: str, summary: str, reference: str, outputs: Mapping[str, Any], kind: str,
               packed: bool) -> Operator:
     upstream = Upstream("mamba-ssm==2.3.2.post1", _PATH, function)
     return Operator(
@@ -137,6 +140,7 @@ OPERATORS = tuple(
     for function, summary, reference, outputs, kind in (
         ("bwd_dadt_fused_triton", "gradient of the log decays from all their sums", "dadt_reference",
          {"dadt": torch.float32}, "dadt"),
-        ("bwd_dtrap_ddt_triton", "gradients of dt and trap", "dtrap_ddt_reference", {"ddt": "dt", "dtrap": "trap"}, "dtrap"),
+        ("bwd_dtrap_ddt_triton", "gradients of dt and trap", "dtrap_ddt_reference",
+         {"ddt": "dt", "dtrap": "trap"}, "dtrap"),
         ("compute_dacs_segsum_triton", "sums of the log decays in a chunk", "dacs_segsum_reference",
          {"da_cs": "da", "da_cs_rev": "da", "segsum": "da"}, "dacs")))

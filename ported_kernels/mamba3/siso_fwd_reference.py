@@ -60,7 +60,8 @@ def mamba3_siso_fwd_reference(
         last_tokens.append(end - 1)
     gated = out if Z is None else out * torch.nn.functional.silu(Z.double())
     kept = (out, stored.flatten(-2), da_cs, da_cs_sum) if store_states_adt_outv else (None,) * 4
-    found = (gated, *kept, q, k * scale.transpose(1, 2)[..., None], gamma * (q * k).sum(-1).transpose(1, 2), scale, gamma)
+    qk = gamma * (q * k).sum(-1).transpose(1, 2)
+    found = (gated, *kept, q, k * scale.transpose(1, 2)[..., None], qk, scale, gamma)
     if not return_final_states:
         return (*found, None)
     rows = (lambda x: x[:, -1]) if cu_seqlens is None else (lambda x: x[0, last_tokens])
@@ -77,7 +78,8 @@ def _case(name: str, batch: int, length: int, heads: int, groups: int, dim: int,
             "Q": (0.5 * normal(batch, length, groups, dim)).to(dtype),
             "K": (0.5 * normal(batch, length, groups, dim)).to(dtype),
             "V": normal(batch, length, heads, width).to(dtype),
-            "ADT": (-0.01 - 0.3 * normal(*per_token).abs()).float(), "DT": (0.01 + 0.3 * normal(*per_token).abs()).float(),
+            "ADT": (-0.01 - 0.3 * normal(*per_token).abs()).float(),
+            "DT": (0.01 + 0.3 * normal(*per_token).abs()).float(),
             "Trap": normal(*per_token).to(dtype), "Q_bias": (0.5 * normal(heads, dim)).float(),
             "K_bias": (0.5 * normal(heads, dim)).float(),
             "Angles": (2 * normal(batch, length, heads, turned)).float(), "chunk_size": chunk,

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from itertools import pairwise
 
 import torch
 
@@ -62,7 +63,7 @@ def run(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, adt: torch.Tensor, ow
 def spans(length: int, ends: torch.Tensor | None) -> list[tuple[int, int]]:
     """(first token, end) of each packed sequence; of the only one, when nothing is packed."""
     places = [0, length] if ends is None else ends.tolist()
-    return list(zip(places, places[1:], strict=False))
+    return list(pairwise(places))
 
 
 def chunks(length: int, ends: torch.Tensor | None, size: int) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:

@@ -67,7 +67,8 @@ def _cases(build: Callable[[Sizes, bool, bool, bool], Inputs]) -> tuple[Case, ..
     def case(name: str, shape: str, grouped: bool, full: bool = False, apart: bool = False) -> Case:
         return Case(name, lambda seed, dtype: build(Sizes(seed, dtype, *SHAPES[shape]), grouped, full, apart))
     word = "sequences" if build is _fwd else "residual"
-    return (*(case(shape, shape, False) for shape in SHAPES), *(case(f"{shape}, groups", shape, True) for shape in SHAPES),
+    return (*(case(shape, shape, False) for shape in SHAPES),
+            *(case(f"{shape}, groups", shape, True) for shape in SHAPES),
             case(f"T37 K24, {word}", "T37 K24", False, full=True),
             case(f"T37 K24, groups, {word}", "T37 K24", True, full=True),
             case("views with gaps", "T37 K24", True, apart=True))

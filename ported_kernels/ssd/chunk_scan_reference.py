@@ -118,9 +118,9 @@ def _through(cb: torch.Tensor, x: torch.Tensor, dt: torch.Tensor, dA_cumsum: tor
              ) -> tuple[torch.Tensor, ...]:
     """Gradients of <dout, first term> in cb, x, dt and the decays."""
     decays = torch.diff(dA_cumsum.double(), dim=-1, prepend=torch.zeros_like(dA_cumsum[..., :1]).double())
-    leaves = [leaf(cb), leaf(x), leaf(dt), leaf(decays)]
-    loss = (dout.double() * within(*leaves[:3], leaves[3].cumsum(-1))).sum()
-    return torch.autograd.grad(loss, leaves)
+    cb, x, dt, decays = leaf(cb), leaf(x), leaf(dt), leaf(decays)
+    loss = (dout.double() * within(cb, x, dt, decays.cumsum(-1))).sum()
+    return torch.autograd.grad(loss, (cb, x, dt, decays))
 
 
 def dcb_reference(x: torch.Tensor, dt: torch.Tensor, dA_cumsum: torch.Tensor, dout: torch.Tensor, seq_idx: Maybe = None,
@@ -208,8 +208,8 @@ def _dcb(sizes: Sizes, full: bool) -> Inputs:
 def _with_skips(build: Callable[[Sizes, int, bool], Inputs], full: str = "") -> tuple[Case, ...]:
     """Every shape without D, and the grouped one with D of a head and of a channel, and with all that is optional."""
     found = cases(lambda sizes: build(sizes, 0, False))
-    found += tuple(case(f"T37, grouped, {word}", "T37, grouped", lambda sizes, n=dims: build(sizes, n, False))
-                   for dims, word in ((1, "D[H]"), (2, "D[H, P]")))
+    found += (case("T37, grouped, D[H]", "T37, grouped", lambda sizes: build(sizes, 1, False)),
+              case("T37, grouped, D[H, P]", "T37, grouped", lambda sizes: build(sizes, 2, False)))
     if full:
         found += tuple(case(f"{shape}, D, {full}", shape, lambda sizes: build(sizes, 2, True)) for shape in SHAPES)
     return found

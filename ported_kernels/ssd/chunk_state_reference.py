@@ -11,6 +11,7 @@ Sums over tiles are atomics, in float32.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import torch
 
@@ -85,7 +86,7 @@ def state_varlen_reference(B: torch.Tensor, x: torch.Tensor, dt: torch.Tensor, d
     if it began earlier."""
     heads, size = dt.shape[0], dt.shape[-1]
     keys, out, ends = per_head(B.double(), heads, 1), [], cu_seqlens.tolist()
-    for start, end in zip(ends, ends[1:], strict=False):
+    for start, end in pairwise(ends):
         chunk = (end - 1) // size
         at = slice(max(start, chunk * size), end)
         here = slice(at.start - chunk * size, end - chunk * size)

@@ -1,4 +1,5 @@
-"""What `_layer_norm_fwd` and `_layer_norm_bwd` of layernorm_gated.py compute, in float64, and the inputs they are tried on.
+"""What `_layer_norm_fwd` and `_layer_norm_bwd` of layernorm_gated.py compute, in float64, and the inputs they are
+tried on.
 
 In each group of columns, x is brought to mean 0 (not for RMS) and deviation 1, times weight, plus bias; with a gate z,
 the result is multiplied by silu(z), or x is before it. Backward is the gradient of <dy, out>, taken by autograd. It is

@@ -62,7 +62,8 @@ def _case(name: str, batch: int, heads: int, groups: int, width: int, size: int,
             "D": normal(*h, width).float(), "dt_softplus": softplus}
         if tied:
             rate, step, bias = -normal(*h).abs().float(), normal(batch, *h).to(dtype), normal(*h).float()
-            inputs |= {"A": rate[..., None, None].expand(*h, width, size), "dt": step[..., None].expand(batch, *h, width),
+            inputs |= {"A": rate[..., None, None].expand(*h, width, size),
+                       "dt": step[..., None].expand(batch, *h, width),
                        "dt_bias": bias[..., None].expand(*h, width)}
         else:
             inputs |= {"A": -normal(*h, width, size).abs().float(), "dt": normal(batch, *h, width).to(dtype),
