@@ -108,6 +108,11 @@ class Operator:
         return path if path.is_relative_to(GENERATED) else None
 
     @property
+    def import_root(self) -> Path | None:
+        """The folder on sys.path when the wrapper is a file of a package."""
+        return PACKAGE.parent if self.port else self.root
+
+    @property
     def origin(self) -> str:
         """What runs, for reports."""
         release, path = self.upstream.release, self.upstream.path
@@ -124,8 +129,7 @@ class Operator:
         if place.endswith(".py"):
             from ported_kernels import runtime
 
-            root = PACKAGE.parent if self.port else self.root
-            return _within(getattr(runtime.load(place, device, root), function), device)
+            return _within(getattr(runtime.load(place, device, self.import_root), function), device)
         return getattr(importlib.import_module(place), function)
 
     def load_reference(self) -> Callable[..., Any]:

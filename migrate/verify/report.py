@@ -23,7 +23,7 @@ def as_text(report: Report) -> str:
     for (operator, origin, oracle), group in groupby(
             report.results, lambda result: (result.operator, result.origin, result.oracle)):
         lines.append(f"{operator} on {report.device}, seed {report.seed}; oracle: {oracle}")
-        lines.append(f"  runs {origin}")
+        lines.append(f"  {origin}")
         lines += [_line(result) for result in group]
         lines.append("")
     counts = ", ".join(f"{count} {verdict}" for verdict in Verdict if (count := report.count(verdict)))

@@ -207,7 +207,7 @@ def _dcb(sizes: Sizes, full: bool) -> Inputs:
 
 def _with_skips(build: Callable[[Sizes, int, bool], Inputs], full: str = "") -> tuple[Case, ...]:
     """Every shape without D, and the grouped one with D of a head and of a channel, and with all that is optional."""
-    found = cases(lambda sizes: build(sizes, 0, False))
+    found = cases(lambda sizes: build(sizes, 0, False), apart=("x",))
     found += (case("T37, grouped, D[H]", "T37, grouped", lambda sizes: build(sizes, 1, False)),
               case("T37, grouped, D[H, P]", "T37, grouped", lambda sizes: build(sizes, 2, False)))
     if full:
@@ -216,7 +216,7 @@ def _with_skips(build: Callable[[Sizes, int, bool], Inputs], full: str = "") -> 
 
 
 def _with_sequences(build: Callable[[Sizes, bool], Inputs]) -> tuple[Case, ...]:
-    return cases(lambda sizes: build(sizes, False), lambda sizes: build(sizes, True))
+    return cases(lambda sizes: build(sizes, False), lambda sizes: build(sizes, True), ("dout",))
 
 
 # u = 2^-8 or 2^-11, the most that rounding to nearest moves a number by. In each product one operand is rounded to
@@ -241,7 +241,7 @@ def _operator(function: str, summary: str, reference: str, outputs: dict, made: 
                     cases=made, tolerances=tolerances, upstream=port)
 
 
-_INNER_CASES = cases(lambda sizes: _inner(sizes, 0, False))
+_INNER_CASES = cases(lambda sizes: _inner(sizes, 0, False), apart=("x", "dout"))
 
 OPERATORS = (
     _operator("_chunk_scan_fwd", "outputs of a chunk's tokens", "fwd_reference", {"out": "x", "out_x": "x"},

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import torch
 
-from ported_kernels.catalog import Case, Inputs, Operator, port_of
+from ported_kernels.catalog import Case, Inputs, Operator, port_of, with_gaps
 from ported_kernels.ssd.chunk_state_reference import F32, ROUNDED
 from ported_kernels.ssd.formula import Sizes, last_indices, leaf, upstream
 
@@ -96,7 +96,11 @@ def _cases(build: Callable[[Sizes, bool], Inputs]) -> tuple[Case, ...]:
     def case(shape: str, full: bool) -> Case:
         return Case(shape + (", states, sequences" if full else ""),
                     lambda seed, dtype: build(Sizes(seed, dtype, *SHAPES[shape]), full))
-    return (*(case(shape, False) for shape in SHAPES), case("Z3 D480", True), case("Z5 D64", True))
+    def apart(seed: int, dtype: torch.dtype) -> Inputs:
+        inputs = build(Sizes(seed, dtype, *SHAPES["Z5 D64"]), False)
+        return inputs | {"states": with_gaps(inputs["states"])}
+    return (*(case(shape, False) for shape in SHAPES), case("Z3 D480", True), case("Z5 D64", True),
+            Case("views with gaps", apart))
 
 
 def _operator(function: str, summary: str, reference: str, oracle: str, outputs: dict,
