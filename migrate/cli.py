@@ -1,6 +1,8 @@
 """The command line: verbs, options, exit codes. What a verb does lives in the module it calls."""
 from __future__ import annotations
 
+import io
+import os
 import sys
 from enum import StrEnum
 from typing import Annotated
@@ -11,6 +13,8 @@ from migrate import __version__, cli_gate, cli_port
 from migrate.errors import MigrateError
 from migrate.report.snapshots import download_bars, print_snapshots
 from upstream_snapshots import sync
+
+RECURSION = 3000        # LibCST writes code by recursion: a sum of 500 terms needs more than Python's 1000
 
 app = typer.Typer(
     help="Port Triton kernels to Ascend NPUs, rule by rule, and check the result without a card.",
@@ -88,14 +92,35 @@ def verify(
 
 def main() -> None:
     """Results go to stdout, the rest to stderr; a MigrateError is one line and its exit code."""
+    sys.setrecursionlimit(RECURSION)
+    _usable_streams()
     try:
         app()
     except MigrateError as error:
         print(f"migrate: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except RecursionError:
+        print("migrate: an expression is nested too deeply", file=sys.stderr)
+        sys.exit(MigrateError.exit_code)
+    except BrokenPipeError:             # the reader has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except OSError as error:
+        print(f"migrate: cannot write the result: {error.strerror}", file=sys.stderr)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(MigrateError.exit_code)
     except KeyboardInterrupt:
         print("migrate: interrupted", file=sys.stderr)
         sys.exit(130)
+
+
+def _usable_streams() -> None:
+    """A closed stream swallows what is written; one that cannot spell a character escapes it."""
+    for name in ("stdout", "stderr"):
+        stream = getattr(sys, name)
+        if stream is None:
+            setattr(sys, name, open(os.devnull, "w"))           # noqa: SIM115  open as long as the process
+        elif isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ def _look(rule: type[Rule], source: Source) -> Rule | None:
     found = rule(source)
     try:
         found.run()
-    except MigrateError:
+    except (MigrateError, RecursionError):
         raise
     except Exception as error:
         trace = error.__traceback__

@@ -5,6 +5,7 @@ port a file, look which modules of its own package the result imports, port thos
 """
 from __future__ import annotations
 
+import ast
 import dataclasses
 import functools
 import hashlib
@@ -21,6 +22,7 @@ import libcst as cst
 from migrate import __version__, engine, header
 from migrate.encoding import PythonFile
 from migrate.engine import Outcome
+from migrate.errors import MigrateError
 from migrate.gate import targets
 from migrate.header import Header
 from migrate.project import PackageProject, definition, imports, module_name
@@ -113,11 +115,20 @@ def port_file(project: PackageProject, path: str, settings: Settings) -> Ported:
     source = project.source(path)
     try:
         outcome = engine.apply(source, settings.rules)
+        final = outcome.final.text
     except engine.RuleCrashed as error:
         raise engine.RuleCrashed(f"{project.upstream.root / path}: {error}") from error
+    except RecursionError as error:
+        raise MigrateError(f"{project.upstream.root / path}: an expression is nested too deeply") from error
+    try:
+        ast.parse(final)
+    except SyntaxError as error:
+        last = outcome.steps[-1].rule.id if outcome.steps else "the tool"
+        raise engine.RuleCrashed(f"{project.upstream.root / path}: the result is not Python at line {error.lineno} "
+                                 f"({error.msg}), after {last} and the rules before it; this is a bug") from error
     findings = tuple(sorted((*outcome.open, *ignore_findings(outcome, settings)), key=lambda f: (f.line, f.col)))
     upstream = project.upstream
-    text = header.add(with_comments(outcome.final.text, findings, settings.rules), Header(
+    text = header.add(with_comments(final, findings, settings.rules), Header(
         upstream=upstream.spec if upstream.name else "not a pinned release", path=path, sha256=file.sha256,
         licence=upstream.licence or "see the file", tool=settings.tool))
     return Ported(project, path, file, outcome, findings, text, tuple(needs(outcome.final)))

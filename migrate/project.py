@@ -167,6 +167,12 @@ def exports(source: Source) -> dict[str, tuple[str, str] | None]:
 
     Only imports from the module's own package count as imports: anything else is defined here.
     """
+    return _exports(source, frozenset())
+
+
+def _exports(source: Source, asking: frozenset[str]) -> dict[str, tuple[str, str] | None]:
+    """`asking` are the modules on the way here: two may star-import each other."""
+    asking |= {source.module}
     table: dict[str, tuple[str, str] | None] = {}
     for node, at_import in imports(source):
         if not at_import or not isinstance(node, cst.ImportFrom):
@@ -176,7 +182,7 @@ def exports(source: Source) -> dict[str, tuple[str, str] | None]:
             continue
         if isinstance(node.names, cst.ImportStar):
             other = source.project.module(module) if source.project else None
-            for name in exports(other) if other and other is not source else ():
+            for name in _exports(other, asking) if other and other.module not in asking else ():
                 if not name.startswith("_"):
                     table.setdefault(name, (module, name))
             continue

@@ -120,12 +120,12 @@ def test_each_hunk_of_a_real_file_names_its_own_kernel(name: str) -> None:
 
 
 def test_the_last_rule_owns_a_line(tmp_path: Path) -> None:
-    """The guard goes (ASC001) and its body moves left; the strides in it go with ASC201, the hint with ASC101."""
+    """The guard changes with ASC001; the strides under it go with ASC201, the hint with ASC101."""
     changes = blame.difference(ported(tmp_path, TWO_KERNELS))
     owner = {(c.sign, c.text.strip()): c.owner for c in changes}
     assert owner["-", "with torch.cuda.device(x.device.index):"] == "ASC001"
     assert owner["-", "x.stride(0), x.stride(1),"] == "ASC201"
-    assert owner["-", "second_kernel[(rows,)]("] == owner["+", "second_kernel[(rows,)]("] == "ASC001"
+    assert ("-", "second_kernel[(rows,)](") not in owner
     assert owner["-", "cols, BLOCK=64, num_warps=4,"] == "ASC101"
     assert all(c.owner for c in changes if c.sign != " ")
 
@@ -164,8 +164,9 @@ def test_an_import_of_which_nothing_is_left(tmp_path: Path) -> None:
 def test_a_heading_gives_the_reasons(tmp_path: Path) -> None:
     port = ported(tmp_path, TWO_KERNELS)
     headings = [line for line in diff([port], {"ASC201": "drop-strides"}).splitlines() if line.startswith("@@")]
-    assert headings[0].endswith("@@ port: header")
-    assert "@@ ASC201 drop-strides: `first_kernel` loses 4 stride parameters, all is contiguous: " in headings[1]
+    assert "@@ port: header" in headings[0]
+    assert any("ASC201 drop-strides: `first_kernel` loses 4 stride parameters, all is contiguous: " in h
+               for h in headings)
 
 
 def test_a_comment_keeps_lines_that_repeat() -> None:
@@ -174,6 +175,17 @@ def test_a_comment_keeps_lines_that_repeat() -> None:
     made = with_comments("x = 1\n", [Finding("ASC101", 1, 1, f"{a}{words}", False) for a in "abb"], [])
     assert made.count("a" + words.split()[0]) == made.count("b" + words.split()[0]) == 1
     assert made.count(words.split()[-1]) == 2
+
+
+@pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
+def test_the_sample_in_the_readme_is_what_is_printed(toyk: Toy, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Stale? Copy it from `migrate port docs/example/double_rows.py`"""
+    monkeypatch.chdir(ROOT)
+    printed = toyk.migrate("port", "docs/example/double_rows.py", "--dry-run").out
+    blocks = (ROOT / name).read_text(encoding="utf-8").split("```\n")
+    block = next(part for part in blocks if part.startswith("docs/example/double_rows.py  1 kernel\n"))
+    first = "rule                     safety"
+    assert block.partition(first)[2].strip() == printed.partition(first)[2].partition("The rules left")[0].strip()
 
 
 # ---------------------------------------------------------------- tables

@@ -49,8 +49,9 @@ class _Page:
     def _files(self) -> None:
         result = self.result
         first = result.ports[0]
-        spec = first.project.upstream.spec
-        self._pair("", f"{spec}  {first.path}" if spec else first.path, count(len(first.kernels), "kernel"), "bold")
+        upstream = first.project.upstream
+        name = f"{upstream.spec}  {first.path}" if upstream.name else shown(upstream.root / first.path)
+        self._pair("", name, count(len(first.kernels), "kernel"), "bold")
         for ported, status in zip(result.ports, result.statuses, strict=True):
             would = "" if result.written or not status.would_write else "would be written: "
             self._pair("  → ", shown(result.output / ported.target), f"{would}{status.value}")
@@ -126,8 +127,9 @@ class _Page:
         if left:
             self._line(Text())
         first = self.result.ports[0]
-        once = "" if self.result.written else ", once it is written"
-        self._prose(f"The port was neither compiled nor run. What shows whether it works{once}:")
+        once = "" if self.result.written else " Once it is written:"
+        self._prose("The port was neither compiled nor run. `check` compiles it with Ascend's compiler, `verify` runs "
+                    f"the operators that ported_kernels has of it.{once}")
         self._line(Text(f"  migrate check {shown(self.result.output / first.target)}"))
         self._line(Text(f"  migrate verify {first.path.rpartition('/')[2]}"))
 

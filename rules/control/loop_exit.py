@@ -30,6 +30,8 @@ def without_exit(source: Source, loop: cst.For | cst.While) -> cst.For | cst.Whi
         return _with(loop, [*before, *_choose(test, test.test, first, after)])
     if not isinstance(loop, cst.For) or not _is_predicate(test.test) or _uses(source, loop, "stop"):
         return None
+    if _read_after(source, loop):
+        return None                             # the index stays where the loop was left, and then it would not
     decide = cst.SimpleStatementLine([cst.Assign([cst.AssignTarget(cst.Name("stop"))], test.test)],
                                      leading_lines=test.leading_lines)
     rest = _choose(test.with_changes(leading_lines=[]), cst.Name("stop"), first, after)
@@ -71,6 +73,18 @@ def _is_predicate(test: cst.BaseExpression) -> bool:
     if isinstance(test, cst.BooleanOperation):
         return _is_predicate(test.left) and _is_predicate(test.right)
     return isinstance(test, cst.Comparison)
+
+
+def _read_after(source: Source, loop: cst.For) -> bool:
+    """Whether the function reads the loop's index behind the loop."""
+    function = source.tree.enclosing(loop, cst.FunctionDef)
+    if function is None:
+        return True
+    index = {n.value for n in find(loop.target, cst.Name)}
+    inside = set(find(loop, cst.Name))
+    line = source.tree.span(loop)[0]
+    return any(n.value in index and n not in inside and source.tree.span(n)[0] > line
+               for n in find(function.body, cst.Name))
 
 
 def _uses(source: Source, loop: cst.CSTNode, name: str) -> bool:

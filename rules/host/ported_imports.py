@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import libcst as cst
 
-from migrate.edit import code, removed, statement
+from migrate.edit import code, statement
 from migrate.project import definition, imports
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.tree import Edit
@@ -83,15 +83,18 @@ class PortedImports(Rule):
             module="pkg.ops.scan", others={**UTILS, "pkg": '__version__ = "1.0"\nimport gpu_library\n'}),
         Example("a constant comes after the imports that follow, unless one of them needs it",
             before="""
-                from pkg import __version__
                 import torch
-                import triton
+
+                # which release this is
+                from pkg import __version__
+                from pkg.ops.index import offsets
 
                 BLOCK = 64
                 """,
             after="""
                 import torch
-                import triton
+
+                from .index import offsets
 
                 __version__ = "1.0"
 
@@ -202,16 +205,30 @@ class PortedImports(Rule):
             small = cst.ensure_type(new[0], cst.SimpleStatementLine).body[0]
             self.replace(node, small.with_changes(semicolon=node.semicolon), says)
             return
-        edits: dict[cst.CSTNode, Edit] = {line: removed(line)}
+        edits: dict[cst.CSTNode, Edit] = {}
         if new:
             first = line.with_changes(body=cst.ensure_type(new[0], cst.SimpleStatementLine).body)
             edits[line] = cst.FlattenSentinel([first, *new[1:]])
+        else:
+            edits = self._without(line)
         if last is not line:
             apart = written[0].with_changes(leading_lines=[cst.EmptyLine(indent=False)])
-            edits[last] = cst.FlattenSentinel([last, apart, *written[1:]])
+            edits[last] = cst.FlattenSentinel([edits.get(last, last), apart, *written[1:]])
         # What touches a statement that is edited already waits for the next pass.
         if not any(n in self.edits for n in edits):
             self.together(edits, says, at=node)
+
+    def _without(self, line: cst.SimpleStatementLine) -> dict[cst.CSTNode, Edit]:
+        """Removes a statement of the module; blank lines above it, and comments set apart, go to the one below."""
+        statements = [unit.statement for unit in self.source.tree.units]
+        below = statements[statements.index(line) + 1]
+        lines = list(line.leading_lines)
+        while lines and lines[-1].comment:
+            lines.pop()
+        if not lines:
+            return {line: cst.RemoveFromParent()}
+        return {line: cst.RemoveFromParent(),
+                below: below.with_changes(leading_lines=[*lines, *getattr(below, "leading_lines", ())])}
 
     def _last_import(self, line: cst.SimpleStatementLine, names: Collection[str]) -> cst.CSTNode:
         """The last of the imports that follow a statement of the module and read none of `names`; else itself."""

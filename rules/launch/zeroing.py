@@ -145,7 +145,8 @@ def _has_room(launch: Launch) -> bool:
     tree = launch.source.tree
     lambdas = any(isinstance(a, (cst.Lambda, cst.ListComp, cst.GeneratorExp, cst.IfExp))
                   for a in tree.ancestors(launch.call))
-    return isinstance(tree.statement(launch.call), cst.SimpleStatementLine) and not lambdas
+    home = tree.statement(launch.call)
+    return isinstance(home, cst.SimpleStatementLine) and len(home.body) == 1 and not lambdas
 
 
 def above(source: Source, statement: cst.CSTNode) -> set[str]:

@@ -19,6 +19,7 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("cache")
         patch.setenv("MIGRATE_CACHE", str(folder))
+        patch.delenv("COLUMNS", raising=False)   # pytest-xdist sets it, and reports fold to it
         yield folder
 
 

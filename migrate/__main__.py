@@ -1,0 +1,17 @@
+"""The entry point: an interrupt while modules are still being imported is an interrupt, too."""
+from __future__ import annotations
+
+import sys
+
+
+def main() -> None:
+    try:
+        from migrate.cli import main as run
+    except KeyboardInterrupt:
+        print("migrate: interrupted", file=sys.stderr)
+        sys.exit(130)
+    run()
+
+
+if __name__ == "__main__":
+    main()
