@@ -83,6 +83,7 @@ def verify(
 ) -> None:
     """Run operators on a device and compare them with their float64 references.
 
+    FILE is a file of a pinned release: its port runs, and is made first where it is missing or out of date.
     Exit code 0: every case passed. 5: one failed. 2: the device is not there, and nothing was tried.
     """
     from migrate.verify.command import run

@@ -96,11 +96,15 @@ def _cases(build: Callable[[Sizes, bool], Inputs]) -> tuple[Case, ...]:
     def case(shape: str, full: bool) -> Case:
         return Case(shape + (", states, sequences" if full else ""),
                     lambda seed, dtype: build(Sizes(seed, dtype, *SHAPES[shape]), full))
+    def one_sequence(seed: int, dtype: torch.dtype) -> Inputs:
+        inputs = build(Sizes(seed, dtype, *SHAPES["Z3 D480"]), True)
+        return {name: value for name, value in inputs.items() if name not in ("seq_idx", "chunk_size")}
+
     def apart(seed: int, dtype: torch.dtype) -> Inputs:
         inputs = build(Sizes(seed, dtype, *SHAPES["Z5 D64"]), False)
         return inputs | {"states": with_gaps(inputs["states"])}
     return (*(case(shape, False) for shape in SHAPES), case("Z3 D480", True), case("Z5 D64", True),
-            Case("views with gaps", apart))
+            Case("Z3 D480, states, one sequence", one_sequence), Case("views with gaps", apart))
 
 
 def _operator(function: str, summary: str, reference: str, oracle: str, outputs: dict,
