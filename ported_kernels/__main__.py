@@ -41,7 +41,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (KeyError, runtime.DeviceUnavailable) as error:
         print(f"ported_kernels: {error.args[0]}", file=sys.stderr)
         return 2
-    print(run(operator, case, dtype, device, options.seed))
+    try:
+        print(run(operator, case, dtype, device, options.seed))
+    except catalog.NotPorted as error:
+        print(f"ported_kernels: {error}", file=sys.stderr)
+        return 2
     return 0
 
 
@@ -51,9 +55,9 @@ def listing() -> str:
     lines = []
     for name, operator in catalog.operators().items():
         dtypes = ", ".join(map(short, operator.dtypes))
-        upstream = f"{operator.upstream.function} of {operator.upstream.release}"
         lines += [f"{name:<{width}}  {operator.summary}",
-                  f"{'':<{width}}  {len(operator.cases)} cases; {dtypes}; ports {upstream}"]
+                  f"{'':<{width}}  {len(operator.cases)} cases; {dtypes}",
+                  f"{'':<{width}}  {operator.origin}"]
     return "\n".join(lines)
 
 
@@ -61,8 +65,7 @@ def run(operator: Operator, case: catalog.Case, dtype: torch.dtype, device: str,
     """Runs one case twice, the first time to compile, the second to be timed, each on its own copies of what
     it changes. Says nothing on whether the result is right: that is `migrate verify`."""
     wrapper = operator.load(device)
-    inputs = {name: value.to(device) if isinstance(value, torch.Tensor) else value
-              for name, value in case.build(seed, dtype).items()}
+    inputs = {name: _to(value, device) for name, value in case.build(seed, dtype).items()}
     came = [f"  in   {name:<12} {describe(value)}" for name, value in inputs.items()]
     wrapper(**{name: value.clone() if name in operator.mutates else value for name, value in inputs.items()})
     _wait(device)
@@ -72,13 +75,24 @@ def run(operator: Operator, case: catalog.Case, dtype: torch.dtype, device: str,
     seconds = time.perf_counter() - started
     lines = [f"{operator.name}, case {case.name!r}, {short(dtype)}, seed {seed}, on {device} "
              f"({runtime.properties(device).arch})", *came]
-    results = outputs if isinstance(outputs, tuple) else (outputs,)
+    results = list(outputs) if isinstance(outputs, tuple) else [outputs]
+    if results and isinstance(results[-1], tuple):
+        results += results.pop()
+    results += [inputs[name] for name in operator.left_in]
     lines += [f"  out  {name:<12} {describe(value)}"
-              for name, value in zip(operator.outputs, results, strict=True)]
+              for name, value in zip(operator.outputs, results, strict=False)]
     return "\n".join([*lines, f"  {seconds * 1e3:.2f} ms"])
 
 
+def _to(value: Any, device: str) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_to(one, device) for one in value)
+    return value.to(device) if isinstance(value, torch.Tensor) else value
+
+
 def describe(value: Any) -> str:
+    if isinstance(value, tuple):
+        return "; ".join(map(describe, value))
     if not isinstance(value, torch.Tensor):
         return repr(value)
     return f"{list(value.shape)} {short(value.dtype)}, norm {float(value.float().norm()):.6g}"

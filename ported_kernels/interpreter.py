@@ -10,6 +10,7 @@ What differs from the interpreter of Triton 3.2:
 - it keeps bfloat16 values as bit patterns in uint16 and multiplies, adds and compares the patterns. Here
   they are decoded to float32 first, and results rounded to nearest even (it truncates);
 - numpy 2.4 and later work;
+- a product may have sides of 1, as on Ascend (a GPU's smallest has 16);
 - an address outside the storage of every tensor of the launch raises `OutOfBounds` instead of reading it;
 - keyword arguments that are launch options (num_warps, multibuffer, ...) are dropped, as they mean nothing here;
 - more than 65,535 programs are refused, as Ascend's launcher does.
@@ -87,7 +88,10 @@ def _patched() -> Iterator[None]:
 
     holders: list[Any] = [tl, tl.core, tl.math, tl.core.tensor, tl.core.dtype, driver, its, JITFunction]
     before = [dict(vars(holder)) for holder in holders]
+    functions = its.interpreter_builder.codegen_fns
+    smallest_dot = functions.get("min_dot_size")
     try:
+        functions["min_dot_size"] = lambda lhs, rhs: (1, 1, 1)
         its.interpreter_builder.__class__ = _builder_class()   # every rewritten kernel holds this object
         its.GridExecutor = _Launch
         JITFunction.run = _run
@@ -102,6 +106,7 @@ def _patched() -> Iterator[None]:
         with np.errstate(all="ignore"):     # kernels overflow to inf and mask it later, as on a device
             yield
     finally:
+        functions["min_dot_size"] = smallest_dot
         for holder, names in zip(holders, before, strict=True):
             for name in vars(holder).keys() - names.keys():
                 delattr(holder, name)

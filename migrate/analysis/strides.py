@@ -80,7 +80,12 @@ class Strides:
         if isinstance(self.env.get(name), (Tensor, Choice)):
             return True
         function = self.launch.function
-        return function is not None and any(
+        if function is None:
+            return False
+        params = (*function.params.posonly_params, *function.params.params, *function.params.kwonly_params)
+        annotated = any(p.name.value == name and p.annotation is not None and "Tensor" in code(p.annotation.annotation)
+                        for p in params)
+        return annotated or any(
             isinstance(a.value, cst.Name) and a.value.value == name and a.attr.value in TENSOR_ATTRIBUTES
             for a in find(function.body, cst.Attribute))
 

@@ -9,6 +9,7 @@ from migrate.verify import report as reports
 from migrate.verify import target
 from migrate.verify.pool import verify
 from migrate.verify.result import CaseResult
+from ported_kernels import runtime
 from ported_kernels.arguments import short
 
 
@@ -22,6 +23,8 @@ def run(targets: Sequence[str], device: str, seed: int, format: str, dtypes: Seq
     _known("dtype", dtypes, {short(dtype) for operator in operators for dtype in operator.dtypes})
     _known("case", cases, {case.name for operator in operators for case in operator.cases})
     console = Console(file=sys.stderr)
+    if runtime.why_not(device) is None:
+        target.prepare(operators, lambda text: print(f"migrate: {text}", file=sys.stderr))
     with Progress(console=console, disable=not console.is_terminal, transient=True) as progress:
         total = sum((len(cases) or len(operator.cases)) * (len(dtypes) or len(operator.dtypes))
                     for operator in operators)

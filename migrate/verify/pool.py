@@ -57,7 +57,7 @@ class _Job:
 
     def without_run(self, verdict: Verdict, reason: str) -> CaseResult:
         return CaseResult(self.operator.name, self.case, self.dtype, self.device, self.seed,
-                          self.operator.oracle, verdict, reason)
+                          self.operator.oracle, self.operator.origin, verdict, reason)
 
 
 def verify(operators: Sequence[Operator], device: str, seed: int = 0, *, dtypes: Sequence[str] = (),

@@ -20,8 +20,10 @@ def as_json(report: Report) -> str:
 
 def as_text(report: Report) -> str:
     lines = []
-    for (operator, oracle), group in groupby(report.results, lambda result: (result.operator, result.oracle)):
+    for (operator, origin, oracle), group in groupby(
+            report.results, lambda result: (result.operator, result.origin, result.oracle)):
         lines.append(f"{operator} on {report.device}, seed {report.seed}; oracle: {oracle}")
+        lines.append(f"  {origin}")
         lines += [_line(result) for result in group]
         lines.append("")
     counts = ", ".join(f"{count} {verdict}" for verdict in Verdict if (count := report.count(verdict)))

@@ -29,6 +29,7 @@ class CaseResult:
     device: str
     seed: int
     oracle: str
+    origin: str                  # what ran: a generated port, or code written by hand
     verdict: Verdict
     reason: str | None = None    # why it failed or was not tried
     shapes: dict[str, list[int]] = field(default_factory=dict)

@@ -1,29 +1,75 @@
-"""From what stands on the command line to operators of the catalogue."""
+"""From what stands on the command line to operators of the catalogue, and to the ports that they run."""
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path, PurePath
 
+from migrate import command, config, encoding, header
 from migrate.errors import UsageError
+from migrate.port import Settings
+from migrate.write import Status
 from ported_kernels import catalog
-from ported_kernels.catalog import Operator
+from ported_kernels.catalog import GENERATED, Operator
+from upstream_snapshots import sync
 
 
 def find(target: str) -> list[Operator]:
     """`all`; an operator's name; a contract file (it defines OPERATOR); or a file of a pinned release, by its
-    name or the end of its path: every operator that ports a function of that file."""
+    name or the end of its path, or the port itself: every operator that runs the port of that file."""
     known = catalog.operators()
     if target == "all":
         return list(known.values())
     if target in known:
         return [known[target]]
     if target.endswith(".py"):
-        if (path := Path(target)).is_file() and "\nOPERATOR = " in path.read_text(encoding="utf-8"):
+        path = Path(target)
+        if path.is_file() and "\nOPERATOR = " in path.read_text(encoding="utf-8"):
             return [catalog.from_file(path.resolve())]
-        wanted = PurePath(target).parts
-        ports = [operator for operator in known.values()
-                 if PurePath(operator.upstream.path).parts[-len(wanted):] == wanted]
-        if ports:
-            return ports
-        raise UsageError(f"no operator ports a function of {target!r}; the catalogue has ports from "
-                         + ", ".join(sorted({operator.upstream.path for operator in known.values()})))
+        return _running(target, [operator for operator in known.values() if operator.port])
     raise UsageError(f"no operator {target!r}; there are {', '.join(known)}, and 'all'")
+
+
+def _running(target: str, ports: list[Operator]) -> list[Operator]:
+    release, _, name = target.rpartition(":")
+    path = Path(name)
+    if path.is_file():      # a file on the disk means that file, whatever else has its name
+        at = path.resolve()
+        found = [operator for operator in ports
+                 if at in (operator.port, sync.find(operator.upstream.release).root.resolve() / operator.upstream.path)]
+    else:
+        wanted = PurePath(name).parts
+        found = [operator for operator in ports if PurePath(operator.upstream.path).parts[-len(wanted):] == wanted
+                 and release in ("", operator.upstream.release)]
+    if found:
+        return found
+    by_hand = [operator.name for operator in catalog.operators().values()
+               if not operator.port and PurePath(operator.upstream.path).name == path.name]
+    hint = f" ({', '.join(by_hand)}: written by hand, after it)" if by_hand else ""
+    raise UsageError(f"no operator runs the port of {target!r}{hint}; the catalogue has ports of "
+                     + ", ".join(sorted({operator.upstream.path for operator in ports})))
+
+
+def prepare(operators: Iterable[Operator], note: Callable[[str], None] = lambda text: None) -> None:
+    """Makes the ports that the operators run and that are missing or not what the rules make today.
+
+    `note` hears of each. A port that was edited by hand is left as it is, and run so. Raises MigrateError when a
+    release cannot be had or a port cannot be made.
+    """
+    wanted = {operator.port: operator.upstream for operator in operators if operator.port}
+    if not wanted:
+        return
+    known = config.load(Path.cwd())
+    settings = Settings.make(only=known.select, ignore=known.ignore, target=known.target or Settings.target,
+                             triton_ascend=known.triton_ascend or Settings.triton_ascend)
+    for place, upstream in wanted.items():
+        text = encoding.decode(place.read_bytes(), str(place)).text if place.is_file() else ""
+        made = header.read(text)
+        if made is not None and header.edited(text):
+            note(f"{place.name}: edited by hand since it was ported; running it as it is")
+            continue
+        expected = sync.find(upstream.release).hashes[upstream.path]
+        if made is not None and (made.tool, made.sha256) == (settings.tool, expected):
+            continue
+        result = command.port(f"{upstream.release}:{upstream.path}", settings, GENERATED)
+        if any(status is not Status.SAME for status in result.statuses):
+            note(f"ported {upstream.path} of {upstream.release}")

@@ -5,6 +5,7 @@ import re
 
 import libcst as cst
 
+from migrate.analysis.kernels import match_args
 from migrate.analysis.launches import Launch, assignments, is_launch
 from migrate.analysis.strides import StrideArg, Strides, compared_with_zero, pairs, strides_of
 from migrate.analysis.values import Tensor, as_tensor
@@ -212,7 +213,7 @@ class ContiguousInputs(Rule):
                 continue
             name = _guarded_name(branch)
             if (name in todo and branch not in self.edits and not self._written(launch, strides, todo[name])
-                    and _only_read_after(launch, name)):
+                    and _only_read_after(launch, name, may_keep=True)):
                 found |= self._guard(branch, name)
         return found
 
@@ -241,7 +242,7 @@ class ContiguousInputs(Rule):
         edits: dict[cst.CSTNode, Edit] = {}
         for name, arg in todo.items():
             tensor = strides.tensor(arg)
-            made = _allocation(launch, name)
+            made = allocation(launch, name)
             if not tensor.external and made is not None:
                 edits[made] = made.with_changes(args=_with_dense_format(made))
                 continue
@@ -323,10 +324,11 @@ def _blocked(launch: Launch, strides: Strides) -> set[str]:
         blocked |= more
 
 
-def _only_read_after(launch: Launch, name: str) -> bool:
+def _only_read_after(launch: Launch, name: str, *, may_keep: bool = False) -> bool:
     """Whether the name may stand for a copy from the launch on: nobody writes through it, returns or keeps it.
 
-    Only a local name of the function will do, and only outside loops, where "after" is before as well.
+    Only a local name of the function will do, and only outside loops, where "after" is before as well. `may_keep`:
+    the function makes such a copy itself where it needs one, so returning or keeping it is fine.
     """
     source, function = launch.source, launch.function
     assert function is not None
@@ -341,9 +343,28 @@ def _only_read_after(launch: Launch, name: str) -> bool:
         if isinstance(up, (cst.For, cst.While)):
             return False
     for use in find(function.body, cst.Name):
-        if use.value == name and tree.span(use)[0] > line and not _harmless(source, use):
+        if use.value == name and tree.span(use)[0] > line and not (
+                _harmless(source, use) or (may_keep and _is_kept(source, use))):
             return False
     return True
+
+
+def _is_kept(source: Source, use: cst.Name) -> bool:
+    """The tensor is returned, or handed to a function of this file that launches nothing that writes to it."""
+    around, line = source.tree.parent(use), source.tree.statement(use)
+    if isinstance(around, (cst.Return, cst.Element)) and isinstance(line, cst.SimpleStatementLine):
+        return isinstance(line.body[0], cst.Return)
+    call = source.tree.parent(around) if isinstance(around, cst.Arg) else None
+    if not isinstance(call, cst.Call) or not isinstance(call.func, cst.Name):
+        return False
+    callee = source.definitions.get(call.func.value)
+    if callee is None:
+        return False
+    inside = [name for arg, name in match_args(call, [p.name.value for p in callee.params.params])
+              if arg.value is use]
+    return bool(inside) and not any(
+        param in launch.kernel.writes and any(n.value in inside for n in find(bound.value, cst.Name))
+        for launch in source.launches if launch.function is callee for param, bound in launch.args.items())
 
 
 def _harmless(source: Source, use: cst.Name) -> bool:
@@ -452,7 +473,7 @@ def _moot_asserts(launch: Launch, todo: dict[str, StrideArg]) -> dict[cst.CSTNod
     return edits
 
 
-def _allocation(launch: Launch, name: str) -> cst.Call | None:
+def allocation(launch: Launch, name: str) -> cst.Call | None:
     """The one `torch.empty_like(...)` (or `zeros_like`, ...) that the function assigns to a name."""
     assert launch.function is not None
     hits = [c for a in find(launch.function.body, cst.Assign)

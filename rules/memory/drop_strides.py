@@ -13,7 +13,7 @@ from migrate.analysis.values import Tensor
 from migrate.edit import edited_items, statement
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.tree import Edit, find
-from rules.host.contiguous_inputs import first_use, meant, stands_alone
+from rules.host.contiguous_inputs import allocation, first_use, meant, stands_alone
 from rules.memory import stride_rewrite
 from rules.memory.stride_plan import Plan, make_plan, shape_from_callers
 
@@ -269,7 +269,8 @@ class DropStrides(Rule):
         shape = shape_from_callers(site.launch, arg.tensor)
         if shape:
             return f"{arg.tensor}.shape == {shape}"
-        if tensor.rank is not None or not tensor.external:
+        made_here = not tensor.external and allocation(site.launch, arg.tensor) is None
+        if tensor.rank is not None or made_here:
             return ""
         axes = {a.axis for a in site.args.values() if a.tensor == arg.tensor}
         params = frozenset(a.param for a in site.args.values() if a.tensor == arg.tensor)

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from migrate import cli
-from migrate.errors import UsageError
+from migrate.errors import MigrateError, UsageError
 from migrate.verify import Verdict, target, verify
 from migrate.verify.trial import to_device, try_case
 from ported_kernels import bwd_segsum_dadt, catalog, mamba3_siso_bwd_dzdo, runtime
@@ -31,19 +31,32 @@ def migrate(monkeypatch, capsys):
     return run
 
 
-def test_all_cases_of_all_operators_pass_on_the_cpu():
-    done = subprocess.run([sys.executable, "-m", "migrate.cli", "verify", "all", "--device", "cpu", "--format", "json"],
-                          cwd=ROOT, text=True, capture_output=True, timeout=300,
+BY_HAND = [name for name, operator in catalog.operators().items() if not operator.port]
+PORTED = [name for name, operator in catalog.operators().items() if operator.port]
+
+
+@pytest.mark.parametrize("names", [pytest.param(BY_HAND, id="by hand"),
+                                   pytest.param(PORTED, id="ports", marks=pytest.mark.slow)])
+def test_all_cases_pass_on_the_cpu(names):
+    if names == PORTED:
+        try:
+            target.prepare(map(catalog.get, names))
+        except MigrateError as error:
+            pytest.skip(f"a release cannot be had here: {error}")
+    done = subprocess.run([sys.executable, "-m", "migrate.cli", "verify", *names, "--format", "json"], cwd=ROOT,
+                          text=True, capture_output=True, timeout=900,
                           env={**os.environ, "PYTHONPATH": str(ROOT)})
     report = json.loads(done.stdout)
     failed = [result for result in report["results"] if result["verdict"] != "passed"]
     assert not failed
     assert done.returncode == 0 and done.stderr == "", "no progress bar where stderr is no terminal"
-    cases = sum(len(op.cases) * len(op.dtypes) for op in catalog.operators().values())
+    cases = sum(len(op.cases) * len(op.dtypes) for op in map(catalog.get, names))
     assert report["counts"] == {"passed": cases, "failed": 0, "not tried": 0}
     worst = {}
     for result in report["results"]:
         for output in result["outputs"]:
+            if output["name"] in catalog.get(result["operator"]).own_tolerances:
+                continue
             key = result["operator"], result["dtype"], output["name"]
             worst[key] = max(worst.get(key, 0.0), output["ratio"])
     assert all(ratio < 1e-5 for (_, dtype, _), ratio in worst.items() if dtype == "float32"), worst
@@ -53,15 +66,16 @@ def test_text_names_seed_oracle_and_errors(migrate):
     code, out, _ = migrate("mamba3_siso_bwd_dzdo", "--dtype", "float32", "--case", "T37 D40", "--seed", "7")
     assert code == 0
     assert "seed 7; oracle: float64 torch on the CPU" in out
+    assert "  written by hand, after compute_dzdo in mamba_ssm/" in out
     assert re.search(r"passed +float32 +T37 D40 +dz: rel L2 \d\.\d+e-08 \(bound 1.0e-06\), largest", out)
     assert out.endswith("1 passed\n")
 
 
 @pytest.mark.parametrize("arguments, message", [
-    (["nope"], "no operator 'nope'; there are bwd_segsum_dadt, mamba3_siso_bwd_dzdo, and 'all'"),
-    (["nope.py"], "no operator ports a function of 'nope.py'"),
-    (["all", "--dtype", "int8"], "no dtype 'int8'"),
-    (["all", "--case", "nope"], "no case 'nope'"),
+    (["nope"], "no operator 'nope'; there are "),
+    (["nope.py"], "no operator runs the port of 'nope.py'; the catalogue has ports of mamba_ssm/"),
+    (["bwd_segsum_dadt", "--dtype", "int8"], "no dtype 'int8'"),
+    (["bwd_segsum_dadt", "--case", "nope"], "no case 'nope'"),
 ])
 def test_usage(arguments, message, migrate):
     code, out, errors = migrate(*arguments)
@@ -81,8 +95,10 @@ def test_a_device_that_is_not_there_is_not_tried(migrate):
 
 def test_targets():
     assert target.find("all") == list(catalog.operators().values())
-    assert target.find("mamba3_siso_bwd.py") == [DZDO]
-    assert target.find("mamba3/mamba3_mimo_utils.py") == [SEGSUM]
+    for name in ("mamba3_siso_bwd.py", "mamba3/mamba3_mimo_utils.py"):
+        found = target.find(name)
+        assert found and all(operator.port and operator.port.name == Path(name).name for operator in found)
+    assert target.find("bwd_segsum_dadt") == [SEGSUM]
     with pytest.raises(UsageError):
         target.find("siso_bwd.py")
 

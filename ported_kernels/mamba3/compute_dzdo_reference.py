@@ -1,0 +1,77 @@
+"""What `compute_dzdo` of mamba3_siso_bwd.py computes is what `mamba3_siso_bwd_dzdo` does (see dzdo_reference.py);
+this is the contract of the generated port.
+
+Upstream's limit: a head is masked by its padded width, so the head dimension must be a power of two; with any other,
+a row's store runs into the next head.
+"""
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+
+from ported_kernels.catalog import (
+    Case,
+    Inputs,
+    Operator,
+    Tolerance,
+    Upstream,
+    axes_swapped,
+    port_of,
+    seeded,
+    with_gaps,
+)
+from ported_kernels.mamba3.dzdo_reference import mamba3_siso_bwd_dzdo_reference
+
+
+def compute_dzdo_reference(do: torch.Tensor, z: torch.Tensor, o: torch.Tensor,
+                           chunk_size: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
+    """do, z, o [B, T, H, D]. Returns (dz, do_scaled) in float64. The chunk size is a hint that changes nothing."""
+    return mamba3_siso_bwd_dzdo_reference(do, z, o)
+
+
+def _case(name: str, shape: tuple[int, int, int, int],
+          change: Callable[[Inputs], None] = lambda inputs: None) -> Case:
+    def build(seed: int, dtype: torch.dtype) -> Inputs:
+        normal = seeded(seed)
+        inputs: Inputs = {name: (scale * normal(*shape)).to(dtype)
+                          for name, scale in (("do", 1), ("z", 2), ("o", 1))}
+        change(inputs)
+        return inputs
+    return Case(name, build)
+
+
+def _mixed(inputs: Inputs) -> None:
+    inputs["z"] = with_gaps(inputs["z"])
+    inputs["o"] = axes_swapped(inputs["o"], 1, 2)
+
+
+def _far(inputs: Inputs) -> None:
+    inputs["z"] = inputs["z"] * 30
+
+
+UPSTREAM = Upstream("mamba-ssm==2.3.2.post1", "mamba_ssm/ops/triton/mamba3/mamba3_siso_bwd.py", "compute_dzdo")
+
+OPERATOR = Operator(
+    name="compute_dzdo",
+    summary="Mamba-3 SISO backward, step 1: gradient of the gate z, and do carried through it",
+    wrapper=port_of(UPSTREAM),
+    reference="ported_kernels.mamba3.compute_dzdo_reference:compute_dzdo_reference",
+    oracle="float64 torch on the CPU, derivative of silu",
+    outputs={"dz": "do", "do_scaled": "do"},
+    cases=(
+        _case("one element", (1, 1, 1, 1)),
+        _case("one token, D64", (2, 1, 3, 64)),
+        _case("T37 D32", (2, 37, 4, 32)),
+        _case("T64 D128", (1, 64, 2, 128)),
+        _case("T65 D16, one head", (3, 65, 1, 16)),
+        _case("T129 D64", (1, 129, 5, 64)),
+        _case("each input laid out differently", (2, 37, 3, 32), _mixed),
+        _case("gates far out", (1, 33, 2, 64), _far),
+    ),
+    # As for mamba3_siso_bwd_dzdo: all arithmetic is in float32 (each product has the float32 sigmoid in it), and an
+    # output is rounded once. Rounding to nearest moves an element by at most 2^-8 (bfloat16) or 2^-11 (float16).
+    tolerances={torch.float32: Tolerance(1e-6, 1e-5, 1e-6), torch.bfloat16: Tolerance(2**-8, 2**-7, 1e-6),
+                torch.float16: Tolerance(2**-11, 2**-10, 1e-6)},
+    upstream=UPSTREAM,
+)
