@@ -3,12 +3,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
+import libcst as cst
 import pytest
 from toy import FILES, Toy, put
 
 from migrate import blame, config, engine, lock
+from migrate.edit import edited_items
 from migrate.errors import UsageError
 from migrate.find import upstream_of
 from migrate.port import Ported, Settings, kernels_of, port_file, with_comments
@@ -16,7 +19,7 @@ from migrate.project import PackageProject, Upstream
 from migrate.report import rule_pages
 from migrate.report.diff import diff
 from migrate.report.table import table
-from migrate.rule import Finding
+from migrate.rule import Finding, Rule, Safety
 from migrate.sweep import Row, _Pool, release
 from upstream_snapshots import sync
 
@@ -119,15 +122,43 @@ def test_each_hunk_of_a_real_file_names_its_own_kernel(name: str) -> None:
     assert foreign_sentences(port, "ASC201") == []
 
 
+class Unwrap(Rule):
+    """Moves the body of a `with` left."""
+
+    id, name, summary, safety = "ASC997", "unwrap", "", Safety.SAFE
+
+    def visit_With(self, node: cst.With) -> None:
+        self.replace(node, cst.FlattenSentinel(node.body.body), "the guard goes")
+
+
+class DropSecond(Rule):
+    """Takes the second argument away, and what stands on its line."""
+
+    id, name, summary, safety = "ASC998", "drop-second", "", Safety.SAFE
+
+    def visit_Call(self, node: cst.Call) -> None:
+        if len(node.args) > 1:
+            self.replace(node, node.with_changes(args=edited_items(node.args, node.args[1:2])), "the second goes")
+
+
+class Rename(Rule):
+    id, name, summary, safety = "ASC999", "rename", "", Safety.SAFE
+
+    def visit_Name(self, node: cst.Name) -> None:
+        if node.value == "first":
+            self.replace(node, cst.Name("one"), "`one` is its name")
+
+
 def test_the_last_rule_owns_a_line(tmp_path: Path) -> None:
-    """The guard changes with ASC001; the strides under it go with ASC201, the hint with ASC101."""
-    changes = blame.difference(ported(tmp_path, TWO_KERNELS))
-    owner = {(c.sign, c.text.strip()): c.owner for c in changes}
-    assert owner["-", "with torch.cuda.device(x.device.index):"] == "ASC001"
-    assert owner["-", "x.stride(0), x.stride(1),"] == "ASC201"
-    assert ("-", "second_kernel[(rows,)](") not in owner
-    assert owner["-", "cols, BLOCK=64, num_warps=4,"] == "ASC101"
-    assert all(c.owner for c in changes if c.sign != " ")
+    """A line that moved left and was then removed belongs to the rule that removed it."""
+    port = ported(tmp_path, "with guard:\n    call(\n        first,\n        second,\n    )\n    last()\n")
+    outcome = engine.apply(port.outcome.first, [Unwrap, DropSecond, Rename])
+    changes = blame.difference(replace(port, outcome=outcome, text=outcome.final.text))
+    assert [(c.owner, c.sign + c.text.rstrip("\n")) for c in changes] == [
+        ("ASC997", "-with guard:"), ("ASC997", "-    call("), ("ASC999", "-        first,"),
+        ("ASC998", "-        second,"), ("ASC997", "-    )"), ("ASC997", "-    last()"),
+        ("ASC997", "+call("), ("ASC999", "+    one,"), ("ASC997", "+)"), ("ASC997", "+last()")]
+    assert [n.message for c in changes if "second" in c.text for n in c.notes] == ["the second goes"]
 
 
 def test_frozen_autotune_owns_its_heuristics(tmp_path: Path) -> None:
@@ -165,8 +196,8 @@ def test_a_heading_gives_the_reasons(tmp_path: Path) -> None:
     port = ported(tmp_path, TWO_KERNELS)
     headings = [line for line in diff([port], {"ASC201": "drop-strides"}).splitlines() if line.startswith("@@")]
     assert "@@ port: header" in headings[0]
-    assert any("ASC201 drop-strides: `first_kernel` loses 4 stride parameters, all is contiguous: " in h
-               for h in headings)
+    assert "; ASC201 drop-strides: `first_kernel` loses 4 stride parameters, all is contiguous: " in " ".join(headings)
+    assert all(heading.split("@@")[2].strip() for heading in headings)
 
 
 def test_a_comment_keeps_lines_that_repeat() -> None:
