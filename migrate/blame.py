@@ -275,6 +275,8 @@ def _anchors(before: Tree, after: Tree, old: int, new: int) -> list[tuple[int, i
     if not (before.module.has_trailing_newline and after.module.has_trailing_newline):
         return [(old, new, False)]
     kept = {id(u) for u in before.units} & {id(u) for u in after.units}
+    if len(before.units) == len(after.units):   # one for one: each is compared with what became of it alone
+        kept = {id(u) for u in (*before.units, *after.units)}
 
     def ends(tree: Tree) -> list[tuple[Unit, int, int]]:
         return [(u, tree.first_line(u) - 1, tree.first_line(u) - 1 + u.lines) for u in tree.units if id(u) in kept]
@@ -282,11 +284,11 @@ def _anchors(before: Tree, after: Tree, old: int, new: int) -> list[tuple[int, i
     cuts: list[tuple[int, int, bool]] = []
     i = j = 0
     for (one, i1, i2), (two, j1, j2) in zip(ends(before), ends(after), strict=True):
-        if one is not two:                      # statements that changed places
+        if one is not two and len(before.units) != len(after.units):        # statements that changed places
             return [(old, new, False)]
         if (i1, j1) != (i, j):
             cuts.append((i1, j1, False))
-        cuts.append((i2, j2, True))
+        cuts.append((i2, j2, one is two))
         i, j = i2, j2
     if (i, j) != (old, new):
         cuts.append((old, new, False))
