@@ -133,7 +133,7 @@ def _options(options: dict[str, Any]) -> str:
 
 def _short(place: Place) -> str:
     file = os.path.relpath(place.file)
-    return f"{place.file if file.startswith('../..') else file}:{place.line}"
+    return f"{place.file if file.startswith('..') else file}:{place.line}"
 
 
 # -- cost ----------------------------------------------------------------------------------------------------

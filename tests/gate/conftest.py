@@ -1,17 +1,13 @@
 """What the gate's tests share: a toolchain, or a skip that says why, and a cache of the session's own."""
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from migrate.errors import UsageError
-from migrate.gate import check, process, toolchain, units
-from migrate.gate.result import Result, Verdict
-
-HERE = Path(__file__).parent
-LIMITS = process.Limits(cpu_s=20, memory=3 << 30)
+from migrate.gate import toolchain
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -29,17 +25,3 @@ def chain() -> toolchain.Toolchain:
         return toolchain.find()
     except UsageError as error:
         pytest.skip(str(error))
-
-
-def run(chain: toolchain.Toolchain, files: Sequence[Path], **settings: object) -> Result:
-    settings = {"limits": LIMITS, **settings}
-    return check.check(units.resolve([str(f) for f in files], chain), chain, check.Settings(**settings))  # type: ignore[arg-type]
-
-
-def only(result: Result, **wanted: str) -> Verdict:
-    """The one verdict with these attributes; `case` is one of its cases."""
-    case = wanted.pop("case", None)
-    found = [v for v in result.verdicts if all(getattr(v, k) == w for k, w in wanted.items())
-             and (case is None or case in v.cases)]
-    assert len(found) == 1, [(v.unit, v.kernel, v.cases, v.target) for v in result.verdicts]
-    return found[0]

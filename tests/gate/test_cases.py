@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import HERE, run
+from checking import HERE, run
 
 from migrate.gate import process, record, targets, units
 from migrate.gate.result import Outcome, Result

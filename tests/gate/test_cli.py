@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from conftest import HERE
+from checking import HERE
 
 from migrate.gate.toolchain import Toolchain
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-from conftest import HERE, only, run
+from checking import HERE, only, run
 
 from migrate.gate import process
 from migrate.gate.result import Outcome, Result

@@ -4,7 +4,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import HERE, run
+from checking import HERE, run
 
 from migrate.gate.result import Outcome, Result
 from migrate.gate.toolchain import Toolchain

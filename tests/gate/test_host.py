@@ -6,7 +6,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from conftest import HERE, only, run
+from checking import HERE, only, run
 
 from migrate.gate import check, units
 from migrate.gate.result import Outcome, Result

@@ -5,7 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
-from conftest import HERE, only, run
+from checking import HERE, only, run
 
 from migrate.errors import UsageError
 from migrate.gate import baseline, units

@@ -5,7 +5,7 @@ import re
 from pathlib import Path
 
 import pytest
-from conftest import HERE, LIMITS, only, run
+from checking import HERE, LIMITS, only, run
 
 from migrate.gate.result import Outcome, Result
 from migrate.gate.targets import ALL, TARGETS

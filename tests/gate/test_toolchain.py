@@ -82,7 +82,7 @@ def test_doctor_on_this_machine(chain: toolchain.Toolchain) -> None:
 
 def test_the_stand_in_hands_over_to_a_real_assembler(chain: toolchain.Toolchain, tmp_path: Path,
                                                      monkeypatch: pytest.MonkeyPatch) -> None:
-    from conftest import HERE, only, run
+    from checking import HERE, only, run
 
     from migrate.gate.result import Outcome
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from conftest import HERE
+from checking import HERE
 
 from migrate.errors import UsageError
 from migrate.gate import units

@@ -7,7 +7,7 @@ from __future__ import annotations
 import time
 
 import pytest
-from conftest import run
+from checking import run
 
 from migrate.gate import targets
 from migrate.gate.result import Outcome
