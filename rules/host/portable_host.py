@@ -237,18 +237,18 @@ class PortableHost(Rule):
                 # Allocator for TMA descriptors
                 # =====================================
 
-                def _alloc(size, alignment, stream):
-                    return torch.empty(size, device="cuda", dtype=torch.int8)
+                def _scratch(nbytes, alignment, stream):
+                    return torch.empty(nbytes, dtype=torch.uint8, device="cuda")
 
 
                 try:
-                    triton.set_allocator(_alloc)
+                    triton.set_allocator(_scratch)
                 except Exception:
                     pass
 
 
                 def run(x):
-                    triton.set_allocator(_alloc)
+                    triton.set_allocator(_scratch)
                     return x + BLOCK
                 """,
             after="""

@@ -185,12 +185,12 @@ class FreezeAutotune(Rule):
                 import triton
 
 
-                def init_to_zero(names):
-                    return lambda nargs: [nargs[name].zero_() for name in names if nargs[name] is not None]
+                def zeroing(outputs):
+                    return lambda bound: [bound[o].zero_() for o in outputs if bound[o] is not None]
 
 
                 @triton.autotune(
-                    configs=[triton.Config({"BLOCK": b}, pre_hook=init_to_zero(["dw", "db"])) for b in (16, 32)],
+                    configs=[triton.Config({"BLOCK": b}, pre_hook=zeroing(["dw", "db"])) for b in (16, 32)],
                     key=["N"],
                 )
                 @triton.jit
