@@ -91,12 +91,6 @@ def _on_a_line_of_their_own(new: list[Item], at: Item, before: list[Item], repla
     return out
 
 
-def name_or(value: str) -> cst.BaseExpression:
-    """A plain name stays one; anything longer gets parentheses if it stands inside another expression."""
-    node = cst.parse_expression(value)
-    return node if is_atom(node) else parenthesised(node)
-
-
 def is_atom(node: cst.BaseExpression) -> bool:
     """Binds tighter than any operator: needs no parentheses of its own."""
     return bool(node.lpar) or isinstance(

@@ -12,7 +12,7 @@ import dataclasses
 import functools
 import itertools
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, TypeVar, overload
 
 import libcst as cst
@@ -267,11 +267,6 @@ class Tree:
             rebuilt = _Rebuild(edits, touched, self._home).one(statement)
             units += [Unit(s, self.module) for s in _flatten(rebuilt)]
         return Tree(self.module, units)
-
-    def insert(self, statements: Iterable[cst.CSTNode], *, at: int) -> Tree:
-        """The file with these top-level statements before the one with index `at`."""
-        new = [Unit(s, self.module) for s in statements]
-        return Tree(self.module, [*self.units[:at], *new, *self.units[at:]])
 
 
 def _flatten(result: Edit) -> list[cst.CSTNode]:

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 
@@ -42,13 +42,6 @@ class Dim:
         if other.factor == 0 or self.factor % other.factor or min(left.values(), default=0) < 0:
             return None
         return Dim(self.factor // other.factor, tuple(sorted(left.elements())))
-
-    def renamed(self, names: Mapping[str, str]) -> str | None:
-        """The product written with these names for its atoms; None where one has no name."""
-        if any(a not in names for a in self.atoms):
-            return None
-        parts = [*([str(self.factor)] if self.factor != 1 or not self.atoms else []), *(names[a] for a in self.atoms)]
-        return " * ".join(parts)
 
 
 def product(dims: Iterable[Dim]) -> Dim:

@@ -51,10 +51,6 @@ class Value:
     text: str = ""                      # a number as an expression: `BLOCK // 2`
     items: tuple[Value, ...] | None = None
 
-    @property
-    def is_float32(self) -> bool:
-        return self.dtype == "float32" and self.kind == TENSOR
-
 
 UNKNOWN = Value()
 SCALAR_INT = Value((), "int32", kind=TENSOR)

@@ -276,12 +276,8 @@ class ContiguousInputs(Rule):
         return statement(text, self.source.tree.module)
 
 
-def meant(launch: Launch, arg: StrideArg, tensor: Tensor) -> str:
+def meant(launch: Launch, name: str, tensor: Tensor) -> str:
     """Why the strides of a tensor say something; "" where they are only how it happens to lie in memory."""
-    return meant_layout(launch, arg.tensor, tensor)
-
-
-def meant_layout(launch: Launch, name: str, tensor: Tensor) -> str:
     if tensor.layout:
         return f"`{name}` is a view that is {tensor.layout}"
     if name in compared_with_zero(launch):
@@ -314,7 +310,7 @@ def _blocked(launch: Launch, strides: Strides) -> set[str]:
     for group in groups:
         for name in group:
             tensor = as_tensor(strides.env.get(name))
-            if (meant_layout(launch, name, tensor) or _read_elsewhere(launch, strides, name)
+            if (meant(launch, name, tensor) or _read_elsewhere(launch, strides, name)
                     or any(frozenset((name, other)) in twins for other in names)):
                 blocked.add(name)
     while True:

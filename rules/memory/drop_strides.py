@@ -256,7 +256,7 @@ class DropStrides(Rule):
             for arg in site.args.values():
                 tensor = site.tensor(arg)
                 if (tensor.shape is None and tensor.contiguous and arg.tensor in site.env and arg.tensor not in facts
-                        and not meant(site.launch, arg, tensor)):
+                        and not meant(site.launch, arg.tensor, tensor)):
                     fact = self._assumption(kernel, site, arg, tensor)
                     if fact:
                         facts[arg.tensor] = (arg, fact)

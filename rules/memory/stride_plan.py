@@ -105,7 +105,7 @@ def _why_not(param: str, sites: list[Strides]) -> str:
         if arg is None:
             return "its argument is not a stride of a tensor that can be seen"
         tensor = site.tensor(arg)
-        layout = meant(site.launch, arg, tensor)
+        layout = meant(site.launch, arg.tensor, tensor)
         if layout:
             return layout
         if not arg.pointers:
