@@ -91,6 +91,12 @@ def _on_a_line_of_their_own(new: list[Item], at: Item, before: list[Item], repla
     return out
 
 
+def parameters(function: cst.FunctionDef) -> tuple[cst.Param, ...]:
+    """The named parameters in order: positional-only, plain, keyword-only."""
+    params = function.params
+    return (*params.posonly_params, *params.params, *params.kwonly_params)
+
+
 def is_atom(node: cst.BaseExpression) -> bool:
     """Binds tighter than any operator: needs no parentheses of its own."""
     return bool(node.lpar) or isinstance(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from migrate.edit import parameters
 from migrate.tree import children, find
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Kernel:
         self.source = source
         self.node = node
         self.name = node.name.value
-        params = (*node.params.posonly_params, *node.params.params, *node.params.kwonly_params)
+        params = parameters(node)
         self.params = {p.name.value: KernelParam(p.name.value, p, _is_constexpr(source, p), p.default)
                        for p in params}
 

@@ -41,7 +41,7 @@ from migrate.analysis.values import (
     spell,
     without_none,
 )
-from migrate.edit import code
+from migrate.edit import code, parameters
 from migrate.tree import find
 
 if TYPE_CHECKING:
@@ -71,8 +71,7 @@ class HostShapes:
         self._before: dict[cst.CSTNode, tuple[Env, dict[str, int]]] = {}
         self._tests: dict[str, tuple[cst.BaseExpression, str, bool]] = {}    # flag@version -> the test it holds
         env: Env = {}
-        params = function.params
-        for p in (*params.posonly_params, *params.params, *params.kwonly_params):
+        for p in parameters(function):
             optional = (isinstance(p.default, cst.Name) and p.default.value == "None") or (
                 p.annotation is not None and bool(re.search(r"Optional|None", code(p.annotation.annotation))))
             self._set(env, p.name.value, Unknown(self._label(p.name.value), external=True, optional=optional))

@@ -11,7 +11,7 @@ from migrate.analysis.kernels import Kernel
 from migrate.analysis.launches import Bound, Launch
 from migrate.analysis.shapes import HostShapes, host_shapes
 from migrate.analysis.values import NONE, Choice, Env, Tensor, as_tensor, resolve
-from migrate.edit import code
+from migrate.edit import code, parameters
 from migrate.tree import children, find
 
 TENSOR_ATTRIBUTES = frozenset({"shape", "dtype", "device", "stride", "contiguous", "is_contiguous", "size", "numel"})
@@ -82,7 +82,7 @@ class Strides:
         function = self.launch.function
         if function is None:
             return False
-        params = (*function.params.posonly_params, *function.params.params, *function.params.kwonly_params)
+        params = parameters(function)
         annotated = any(p.name.value == name and p.annotation is not None and "Tensor" in code(p.annotation.annotation)
                         for p in params)
         return annotated or any(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import libcst as cst
 
 from migrate.analysis.kernels import Kernel, is_jit
+from migrate.edit import parameters
 from migrate.tree import find
 
 if TYPE_CHECKING:
@@ -246,7 +247,7 @@ class _Run:
         self.names: dict[cst.CSTNode, str] = {}
 
     def function(self, node: cst.FunctionDef, args: list[Value]) -> Value:
-        params = (*node.params.posonly_params, *node.params.params, *node.params.kwonly_params)
+        params = parameters(node)
         self.env = {p.name.value: v for p, v in zip(params, args, strict=True)}
         self.block(node.body)
         return self.returned or UNKNOWN
@@ -491,7 +492,7 @@ class _Run:
         if found is None or args.starred or not is_jit(*found):
             return UNKNOWN
         source, node = found
-        params = (*node.params.posonly_params, *node.params.params, *node.params.kwonly_params)
+        params = parameters(node)
         inner = _Run(source, self.helpers, {}, self.depth + 1)
         bound = []
         for i, param in enumerate(params):

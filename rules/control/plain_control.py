@@ -374,7 +374,7 @@ class PlainControl(Rule):
 
     @functools.cached_property
     def _tl(self) -> str:
-        return next((local for local, name in self.source.imports.items() if name == "triton.language"), "tl")
+        return self.source.language
 
     @functools.cached_property
     def _facts(self) -> dict[tuple[str, type], Constness | PointerChoice]:

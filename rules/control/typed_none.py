@@ -289,7 +289,7 @@ class TypedNone(Rule):
             return
         edits: dict[cst.CSTNode, object] = dict(self._tests(kernel, param, flag))
         params = kernel.node.params
-        tl = next((local for local, name in self.source.imports.items() if name == "triton.language"), "tl")
+        tl = self.source.language
         default = " = True" if any(p.default for p in params.params) else ""
         edits[params] = params.with_changes(params=_with_param(params.params, f"{flag}: {tl}.constexpr{default}"))
         for launch in launches:

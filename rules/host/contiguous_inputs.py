@@ -9,7 +9,7 @@ from migrate.analysis.kernels import match_args
 from migrate.analysis.launches import Launch, assignments, is_launch
 from migrate.analysis.strides import StrideArg, Strides, compared_with_zero, pairs, strides_of
 from migrate.analysis.values import Tensor, as_tensor
-from migrate.edit import code, removed, statement
+from migrate.edit import code, parameters, removed, statement
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.source import Source
 from migrate.tree import Edit, find
@@ -329,7 +329,7 @@ def _only_read_after(launch: Launch, name: str, *, may_keep: bool = False) -> bo
     source, function = launch.source, launch.function
     assert function is not None
     tree = source.tree
-    params = (*function.params.posonly_params, *function.params.params, *function.params.kwonly_params)
+    params = parameters(function)
     if name not in {p.name.value for p in params} and name not in assignments(source, function):
         return False
     line = tree.span(launch.call)[0]

@@ -797,7 +797,7 @@ class PortableHost(Rule):
                 if isinstance(n.value, cst.Name) and n.attr.value in TENSOR}
         compared = {n.left.value for n in find(function.body, cst.Comparison) if isinstance(n.left, cst.Name)
                     and any(isinstance(c.operator, (cst.Is, cst.IsNot)) for c in n.comparisons)}
-        for param in (*function.params.posonly_params, *function.params.params, *function.params.kwonly_params):
+        for param in edit.parameters(function):
             name = param.name.value
             hint = code(param.annotation.annotation) if param.annotation else ""
             if param.default is not None or name in NOT_DATA or name in compared or "None" in hint or (

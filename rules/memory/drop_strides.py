@@ -297,7 +297,7 @@ class DropStrides(Rule):
         edits: dict[cst.CSTNode, Edit] = {}
         first = next(p for p in kernel.params if p in plan.values)
         params = kernel.node.params
-        tl = next((alias for alias, full in self.source.imports.items() if full == "triton.language"), "tl")
+        tl = self.source.language
         new = [stride_rewrite.new_param(name, tl) for name in plan.added]
         dropped = {kernel.params[p].node for p in plan.values}
         edits[params] = params.with_changes(
@@ -327,7 +327,7 @@ class DropStrides(Rule):
             runtime = [n for n in names if not kernel.params[n].constexpr and self._can_be_constexpr(kernel, n)]
             if runtime:
                 edits: dict[cst.CSTNode, Edit] = {}
-                tl = next((alias for alias, full in self.source.imports.items() if full == "triton.language"), "tl")
+                tl = self.source.language
                 for n in runtime:
                     edits[kernel.params[n].node] = stride_rewrite.as_constexpr(kernel.params[n].node, tl)
                 self.together(edits, f"{text} of `{kernel.name}` stay, as `tl.constexpr`: {why}", at=kernel.node.name)
