@@ -19,7 +19,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from migrate import config, engine, lock
+from migrate import asked, config, engine, lock
 from migrate.command import AlreadyPorted, default_output
 from migrate.command import port as port_one
 from migrate.errors import MigrateError, UsageError
@@ -72,6 +72,13 @@ def port(
     strict: Annotated[bool, typer.Option("--strict", help="Exit 1 if anything is left for a person.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Overwrite ports that were edited by hand.")] = False,
     format: Annotated[Format, typer.Option("--format", help="How to print the result.")] = Format.text,
+    values: Annotated[list[str] | None, typer.Option(
+        "--set", metavar="NAME=VALUE...", help="Fold the value of a constexpr parameter into the kernels: K=128 "
+                                               "USE_G=False; KERNEL.NAME=VALUE for one kernel.")] = None,
+    split: Annotated[list[str] | None, typer.Option(
+        "--split", metavar="NAMES", help="Split the axes of these lengths into tiles of 64: K, or K,V.")] = None,
+    copy_operands: Annotated[bool, typer.Option(
+        "--copy-operands", help="Copy a tile that is read again after being a product's left operand.")] = False,
     select: Select = None,
     ignore: Ignore = None,
     target: Target = None,
@@ -83,11 +90,16 @@ def port(
     write_lock: Annotated[bool, typer.Option("--lock", help="With --all: write ports.lock.")] = False,
 ) -> None:
     """Port FILEs, and the modules they import, to Ascend; show what was changed and why."""
+    values = [*(values or []), *(name for name in files or [] if asked.is_setting(name) and not Path(name).exists())]
+    files = [name for name in files or [] if name not in values]       # `--set K=128 V=128`: the second is an argument
+    wishes = asked.Asked(asked.settings(values), _words(split), copy_operands)
+    if everything and wishes:
+        raise UsageError("--set, --split and --copy-operands go with a FILE, not with --all")
     if bool(files) == bool(everything):
         raise UsageError("name a FILE, or a release with --all (not both)")
     if (report or write_lock) and not everything:
         raise UsageError("--report and --lock go with --all")
-    settings, place = _settings(select, ignore, target, triton_ascend, output)
+    settings, place = _settings(select, ignore, target, triton_ascend, output, wishes)
     if everything:
         code = _sweep(everything, settings, place, write_files=not (dry_run or check), force=force, check=check,
                       strict=strict, report=report, write_lock=write_lock)
@@ -231,13 +243,13 @@ VERBS: tuple[Callable[..., None], ...] = (port, scan, explain, rules)
 
 
 def _settings(select: list[str] | None, ignore: list[str] | None, target: str | None, triton_ascend: str | None,
-              output: Path | None) -> tuple[Settings, Path]:
+              output: Path | None, wishes: asked.Asked = asked.NOTHING) -> tuple[Settings, Path]:
     """Options, else [tool.migrate], else the defaults."""
     known = config.load(Path.cwd())
     settings = Settings.make(
         only=_words(select) or known.select, ignore=_words(ignore) or known.ignore,
         target=target or known.target or Settings.target,
-        triton_ascend=triton_ascend or known.triton_ascend or Settings.triton_ascend)
+        triton_ascend=triton_ascend or known.triton_ascend or Settings.triton_ascend, asked=wishes)
     if engine.unknown_release(settings.triton_ascend):
         _note(f"triton-ascend {settings.triton_ascend}: the rules were checked with {engine.TRITON_ASCEND} only")
     if output is None:

@@ -56,15 +56,16 @@ class RuleCrashed(MigrateError):
 
 
 def load() -> list[type[Rule]]:
-    """Every rule of every installed pack (entry point group `migrate.rules`), ordered by id."""
+    """Every rule of every installed pack (entry point group `migrate.rules`), in the order they run."""
     packs = {e.value for e in entry_points(group=ENTRY_POINTS)} | {"rules"}
     for pack in sorted(packs):
         package = importlib.import_module(pack)
         for info in pkgutil.walk_packages(package.__path__, pack + "."):
             importlib.import_module(info.name)
     inside = tuple(pack + "." for pack in packs)
-    rules = sorted((r for r in Rule.__subclasses__() if r.__module__.startswith(inside)), key=lambda r: r.id)
-    for one, two in itertools.pairwise(rules):
+    rules = sorted((r for r in Rule.__subclasses__() if r.__module__.startswith(inside)),
+                   key=lambda r: (r.phase, r.id))
+    for one, two in itertools.pairwise(sorted(rules, key=lambda r: r.id)):
         if one.id == two.id:
             raise UsageError(f"rules {one.__module__} and {two.__module__} share the id {one.id}")
     return rules

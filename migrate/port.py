@@ -20,6 +20,7 @@ from pathlib import Path
 import libcst as cst
 
 from migrate import __version__, engine, header
+from migrate.asked import NOTHING, Asked
 from migrate.encoding import PythonFile
 from migrate.engine import Outcome
 from migrate.errors import MigrateError
@@ -43,22 +44,24 @@ class Settings:
     known: frozenset[str]
     triton_ascend: str = engine.TRITON_ASCEND
     target: str = targets.DEFAULT
+    asked: Asked = NOTHING          # of the file named, not of the modules that it imports
 
     @classmethod
     def make(cls, *, only: Sequence[str] = (), ignore: Sequence[str] = (),
-             triton_ascend: str = engine.TRITON_ASCEND, target: str = targets.DEFAULT) -> Settings:
+             triton_ascend: str = engine.TRITON_ASCEND, target: str = targets.DEFAULT,
+             asked: Asked = NOTHING) -> Settings:
         """Raises UsageError for an id or name that no rule has, a release that is none, or a chip that is unknown."""
         targets.get(target)
         everything = engine.load()
         chosen = engine.select(everything, only=only, ignore=ignore, triton_ascend=triton_ascend)
         known = frozenset(key for r in everything for key in (r.id, r.name))
-        return cls(tuple(chosen), known, triton_ascend, target)
+        return cls(tuple(chosen), known, triton_ascend, target, asked)
 
     @functools.cached_property
     def tool(self) -> str:
         """The line of the header that says what made a port."""
         return (f"migrate {__version__}, {len(self.rules)} rules {_digest(self.rules)}, "
-                f"triton-ascend {self.triton_ascend}, {self.target}")
+                f"triton-ascend {self.triton_ascend}, {self.target}{f', {self.asked}' if self.asked else ''}")
 
 
 @functools.cache
@@ -112,7 +115,7 @@ class Ported:
 def port_file(project: PackageProject, path: str, settings: Settings) -> Ported:
     """Raises MigrateError when the file cannot be read or parsed, or a rule crashes; the message names the file."""
     file = project.file(path)
-    source = project.source(path)
+    source = project.source(path).asking(settings.asked)
     try:
         outcome = engine.apply(source, settings.rules)
         final = outcome.final.text
@@ -141,6 +144,7 @@ def closure(project: PackageProject, path: str, settings: Settings) -> Iterator[
         ported = port_file(project, todo.pop(0), settings)
         yield ported
         todo += new_paths(project, ported.needs, seen)
+        settings = dataclasses.replace(settings, asked=NOTHING)
 
 
 def new_paths(project: PackageProject, modules: Iterable[str], seen: set[str]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import libcst as cst
 
+from migrate.asked import NOTHING, Asked
 from migrate.source import Source
 from migrate.tree import Edit
 
@@ -38,7 +39,8 @@ class Example:
     interpreter and compare: "exact" (to the bit), "close" (float32 rounding), or None where an example is host
     code or a fragment. The last kernel of the example is launched as one program on `inputs`: by parameter,
     "float32[64, 32]" for a tensor of random numbers, anything else as it stands. A rule that looks at other modules
-    gets them from `others` (dotted name -> text), and the example itself is then the module called `module`.
+    gets them from `others` (dotted name -> text), and the example itself is then the module called `module`. A rule
+    that acts on request gets the request from `asked`.
     """
 
     title: str
@@ -49,6 +51,7 @@ class Example:
     inputs: Mapping[str, object] = field(default_factory=dict, hash=False)
     module: str = ""
     others: Mapping[str, str] = field(default_factory=dict, hash=False)
+    asked: Asked = NOTHING
 
 
 @dataclass(frozen=True)
@@ -102,6 +105,7 @@ class Rule:
     safety: ClassVar[Safety]
     since: ClassVar[str] = "3.2.0"               # oldest triton-ascend this is right for
     until: ClassVar[str | None] = None           # first release it is wrong for
+    phase: ClassVar[int] = 0                     # rules run by phase, then by id
     triggers: ClassVar[tuple[str, ...]] = ()     # no need to look when the text holds none of these
     references: ClassVar[tuple[Ref, ...]] = ()
     examples: ClassVar[tuple[Example, ...]] = ()

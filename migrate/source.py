@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import libcst as cst
 from libcst.helpers import get_absolute_module_for_import, get_full_name_for_node
 
+from migrate.asked import NOTHING, Asked
 from migrate.tree import Tree, find
 
 if TYPE_CHECKING:
@@ -49,11 +50,13 @@ class Source:
     """Facts are worked out on first use. An edit makes a new Source; what an edit does not touch is shared."""
 
     def __init__(self, tree: Tree, *, module: str = "", is_package: bool = False,
-                 project: Project | None = None, used_ignores: set[tuple[str, str]] | None = None) -> None:
+                 project: Project | None = None, used_ignores: set[tuple[str, str]] | None = None,
+                 asked: Asked = NOTHING) -> None:
         self.tree = tree
         self.module = module                    # dotted name, "" for a file outside any package
         self.is_package = is_package
         self.project = project
+        self.asked = asked                      # of this file, not of the modules that it imports
         # (comment text, rule id): survives edits, which move lines but never change these comments
         self.used_ignores = used_ignores if used_ignores is not None else set()
 
@@ -64,7 +67,12 @@ class Source:
 
     def edited(self, tree: Tree) -> Source:
         return Source(tree, module=self.module, is_package=self.is_package, project=self.project,
-                      used_ignores=self.used_ignores)
+                      used_ignores=self.used_ignores, asked=self.asked)
+
+    def asking(self, asked: Asked) -> Source:
+        """The same version of the file, for which something is asked."""
+        return Source(self.tree, module=self.module, is_package=self.is_package, project=self.project,
+                      used_ignores=self.used_ignores, asked=asked)
 
     @property
     def text(self) -> str:

@@ -22,7 +22,8 @@ def text(example: str) -> str:
 
 def run(rule: type[Rule], before: str, example: Example) -> engine.Outcome:
     project = TextProject({name: text(code) for name, code in example.others.items()})
-    return engine.apply(Source.parse(before, module=example.module, project=project), [rule])
+    source = Source.parse(before, module=example.module, project=project, asked=example.asked)
+    return engine.apply(source, [rule])
 
 
 @pytest.mark.parametrize(("rule", "example"), CASES)
