@@ -10,6 +10,8 @@ How it compares:
 - upstream's modules are loaded under their own names, without the `__init__` files that want compiled extensions;
 - `torch.empty` and its kin are filled with NaN meanwhile, so that what a kernel leaves unwritten shows;
 - all outputs and all arguments that the function writes to are compared, one by one; the worst one counts;
+- both are also compared with the float64 reference of the catalogue, where it has one: the port may not be further
+  from it than 1.1 times upstream's own distance (below float32's noise, 2^-22, the two count as equal);
 - float32 dots are computed in float32 on both sides (TRITON_F32_DEFAULT=ieee), not in tf32 as by default;
 - an output that is bfloat16 whatever the input (mamba3's stored states) has bfloat16's bound;
 - autotuning tries a few configurations only (--configs), for both sides; times are therefore not the best that
@@ -23,7 +25,6 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
-import importlib
 import itertools
 import json
 import os
@@ -51,13 +52,18 @@ os.environ.setdefault("TRITON_F32_DEFAULT", "ieee")     # before triton: it may 
 import torch  # noqa: E402
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
+from parity_cases import CASES, port_function, upstream_function  # noqa: E402
+from parity_oracle import NOISE, errors, reference  # noqa: E402
 
-from ported_kernels.cases.mamba import CASES, LAYOUTS, SIZES, Case, Draw  # noqa: E402
+from ported_kernels.cases.mamba import LAYOUTS, SIZES, Case, Draw  # noqa: E402
 
 RELEASE = "mamba-ssm-2.3.2.post1"
 PORTS = "ported_kernels.generated.mamba_ssm"
 BOUNDS = {"float32": 1e-5, "bfloat16": 1e-2}
 TF32_BOUND = 2e-3
+WORSE = 1.1             # the port's error against float64, over upstream's own
+FAR = 3e-2              # an error against float64 that no rounding explains: another formula, or another input
+SLOW = 1.3              # times over upstream's that want an explanation
 WARM_UP, REPEATS = 5, 20
 ROW_LIMIT_S = 120       # compiling two configurations of a large kernel takes some 20 s
 
@@ -229,9 +235,22 @@ class Planned:
 class Row:
     relative: float | None = None
     largest: float | None = None
+    # against float64: of the output where the port is worst beside upstream
+    upstream_error: float | None = None
+    port_error: float | None = None
     upstream_ms: float | None = None
     port_ms: float | None = None
     verdict: str = "not run"
+
+    @property
+    def error_ratio(self) -> float | None:
+        if self.upstream_error is None or self.port_error is None:
+            return None
+        return max(self.port_error, NOISE) / max(self.upstream_error, NOISE)
+
+    @property
+    def time_ratio(self) -> float | None:
+        return self.port_ms / self.upstream_ms if self.port_ms and self.upstream_ms else None
 
 
 def plan(only: str | None, dtype: str | None, both_layouts: bool) -> list[Planned]:
@@ -254,8 +273,17 @@ def short(error: BaseException) -> str:
 
 
 def function_of(side: str, case: Case) -> Callable[..., Any]:
-    package = "mamba_ssm" if side == "upstream" else PORTS
-    return getattr(importlib.import_module(f"{package}.{case.module}"), case.function)
+    return upstream_function(case) if side == "upstream" else port_function(case, PORTS)
+
+
+def against_float64(case: Case, arguments: dict[str, Any], device: str,
+                    results: dict[str, list[Any]]) -> tuple[float, float] | None:
+    """Upstream's error and the port's, of the output where the port is worst beside upstream; None: no reference."""
+    exact = reference(case, {name: cloned(value) for name, value in arguments.items()}, device)
+    if exact is None:
+        return None
+    pairs = list(zip(errors(exact, results["upstream"]), errors(exact, results["port"]), strict=True))
+    return max(pairs, key=lambda pair: (max(pair[1], NOISE) / max(pair[0], NOISE), pair[1]))
 
 
 def unspecified(outputs: list[Any]) -> str:
@@ -300,6 +328,12 @@ def run_row(planned: Planned, options: argparse.Namespace) -> Row:
     difference = compare(results["upstream"], results["port"], planned.dtype, bounds(options.device))
     row.relative, row.largest = difference.relative, difference.largest
     row.verdict = difference.fault or "ok"
+    if options.float64 and (measured := against_float64(case, arguments, options.device, results)):
+        row.upstream_error, row.port_error = measured
+        if not row.port_error <= WORSE * max(row.upstream_error, NOISE) and row.verdict == "ok":
+            row.verdict = "further from float64 than upstream"
+        if max(measured) > FAR and row.verdict == "ok":
+            row.verdict = "upstream and port are both far from float64"
     row.verdict += unspecified(results["upstream"]) if options.trace else ""
     if options.time:
         try:
@@ -417,7 +451,7 @@ def warm(arguments: list[str], rows: list[Planned], workers: int, deadline: floa
     threads = []
     for number in range(workers):
         if share := rows[number::workers]:
-            process = start([*arguments, "--no-time"], share)
+            process = start([*arguments, "--no-time", "--no-float64"], share)
             threads.append(threading.Thread(target=collect, args=(process, {}, deadline, ROW_LIMIT_S)))
             threads[-1].start()
     for thread in threads:
@@ -439,6 +473,13 @@ def measure(arguments: list[str], rows: list[Planned], deadline: float, row_limi
 
 # ------------------------------------------------------------------------------------------------------ report
 
+def load_rows(path: str | None) -> dict[str, Row]:
+    """Rows by title, from an earlier run on the same card with the same options."""
+    if path is None or not Path(path).exists():
+        return {}
+    return {title: Row(**values) for title, values in json.loads(Path(path).read_text()).items()}
+
+
 def card(device: str) -> str:
     if device == "cpu":
         return f"none: Triton's interpreter on {platform.machine()}, with stand-ins for tensor descriptors and PTX"
@@ -448,6 +489,17 @@ def card(device: str) -> str:
 
 def number(value: float | None, pattern: str) -> str:
     return "" if value is None else format(value, pattern)
+
+
+def summary(rows: list[Row]) -> Iterator[str]:
+    measured = sorted(row.error_ratio for row in rows if row.error_ratio is not None)
+    if measured:
+        yield (f"- float64: {len(measured)} rows have a reference; the port's error over upstream's is at most "
+               f"{measured[-1]:.2f}, in the median {measured[len(measured) // 2]:.2f}")
+    timed = sorted(row.time_ratio for row in rows if row.time_ratio is not None)
+    if timed:
+        yield (f"- times, port over upstream: median {timed[len(timed) // 2]:.2f}; "
+               f"{sum(ratio > SLOW for ratio in timed)} rows of {len(timed)} above {SLOW}")
 
 
 def report(options: argparse.Namespace, rows: list[Planned], found: dict[int, Row], seconds: float) -> str:
@@ -465,15 +517,17 @@ def report(options: argparse.Namespace, rows: list[Planned], found: dict[int, Ro
              "both sides",
              f"- float32 dots: {dots}; bounds on the relative L2 difference: {limits}",
              f"- times: median of {REPEATS} by CUDA events, of the whole function (host work included)",
-             f"- rows: {len(rows)}, ok {verdicts.count('ok')}, not run {verdicts.count('not run')}", "",
-             "| case | dtype | layout | rel L2 | max diff | ms upstream | ms port | ratio | verdict |",
-             "|---|---|---|---|---|---|---|---|---|"]
+             f"- rows: {len(rows)}, ok {verdicts.count('ok')}, not run {verdicts.count('not run')}",
+             *summary([found.get(planned.index, Row()) for planned in rows]), "",
+             "| case | dtype | layout | rel L2 | max diff | f64 upstream | f64 port | f64 ratio | ms upstream "
+             "| ms port | ratio | verdict |",
+             "|---|---|---|---|---|---|---|---|---|---|---|---|"]
     for planned in rows:
         row = found.get(planned.index, Row())
-        ratio = row.port_ms / row.upstream_ms if row.port_ms and row.upstream_ms else None
         cells = (planned.case.name, planned.dtype, planned.layout, number(row.relative, ".1e"),
-                 number(row.largest, ".1e"), number(row.upstream_ms, ".3f"), number(row.port_ms, ".3f"),
-                 number(ratio, ".2f"), row.verdict)
+                 number(row.largest, ".1e"), number(row.upstream_error, ".2e"), number(row.port_error, ".2e"),
+                 number(row.error_ratio, ".2f"), number(row.upstream_ms, ".3f"), number(row.port_ms, ".3f"),
+                 number(row.time_ratio, ".2f"), row.verdict)
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
 
@@ -490,9 +544,11 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--row-limit", type=float, default=ROW_LIMIT_S, metavar="SECONDS")
     parser.add_argument("--warm", type=int, default=0, metavar="N", help="compile with N processes first")
     parser.add_argument("--no-time", dest="time", action="store_false")
+    parser.add_argument("--no-float64", dest="float64", action="store_false", help="no float64 references")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--upstream", metavar="DIR", help=f"the unpacked {RELEASE}")
     parser.add_argument("--out", metavar="FILE", help="write the table there, too")
+    parser.add_argument("--resume", metavar="FILE", help="keep rows in this JSON file, and run only those it lacks")
     parser.add_argument("--list", action="store_true", help="list the rows and stop")
     parser.add_argument("--trace", action="store_true", help="tracebacks on stderr")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
@@ -516,9 +572,15 @@ def main(arguments: list[str]) -> int:
     find_release(options.upstream)
     began = time.monotonic()
     deadline = began + options.budget
+    kept = load_rows(options.resume)
+    left = [planned for planned in rows if planned.title not in kept]
     if options.warm:
-        warm(arguments, rows, options.warm, began + options.budget * 0.6)
-    found = measure(arguments, rows, deadline, options.row_limit)
+        warm(arguments, left, options.warm, began + options.budget * 0.6)
+    new = measure(arguments, left, deadline, options.row_limit)
+    kept |= {planned.title: new[planned.index] for planned in left if planned.index in new}
+    if options.resume:
+        Path(options.resume).write_text(json.dumps({title: asdict(row) for title, row in kept.items()}, indent=0))
+    found = {planned.index: kept[planned.title] for planned in rows if planned.title in kept}
     text = report(options, rows, found, time.monotonic() - began)
     print(text, end="")
     if options.out:

@@ -10,7 +10,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 gpu_parity = pytest.importorskip("gpu_parity")
-from ported_kernels.cases.mamba import CASES, SIZES, Draw  # noqa: E402
+from parity_cases import CASES  # noqa: E402
+
+from ported_kernels.cases.mamba import SIZES, Draw  # noqa: E402
 
 BOUNDS = gpu_parity.BOUNDS
 
@@ -110,5 +112,42 @@ for index in map(int, sys.argv[-1].split(",")):
 def test_what_did_not_run_is_not_ok():
     options = gpu_parity.parse(["--device", "cpu"])
     rows = gpu_parity.plan("compute_dzdo", "float32", True)
-    text = gpu_parity.report(options, rows, {rows[0].index: gpu_parity.Row(0.0, 0.0, 1.0, 2.0, "ok")}, 1.0)
+    row = gpu_parity.Row(upstream_ms=1.0, port_ms=2.0, verdict="ok")
+    text = gpu_parity.report(options, rows, {rows[0].index: row}, 1.0)
     assert "rows: 2, ok 1, not run 1" in text and "| 2.00 | ok |" in text and "| not run |" in text
+
+
+@pytest.mark.parametrize("port, verdict", [(1.05, "ok"), (1.3, "further from float64 than upstream")])
+def test_a_port_further_from_float64_than_upstream_is_not_ok(monkeypatch, port, verdict):
+    planned = next(row for row in gpu_parity.plan("compute_dzdo", "float32", False) if not row.case.operator)
+    exact = torch.arange(1.0, 9.0, dtype=torch.float64)
+    # 1e-6: above the noise of float32, below the bound on the difference of the two sides
+    sides = {"upstream": (exact * (1 + 1e-6)).float(), "port": (exact * (1 + port * 1e-6)).float()}
+    monkeypatch.setattr(gpu_parity, "function_of", lambda side, case: side)
+    monkeypatch.setattr(gpu_parity, "outputs_of", lambda side, case, arguments: [[False], sides[side]])
+    monkeypatch.setattr(gpu_parity, "reference", lambda case, arguments, device: [exact])
+    row = gpu_parity.run_row(planned, gpu_parity.parse(["--device", "cpu"]))
+    assert row.verdict == verdict and row.error_ratio == pytest.approx(port, abs=0.1)
+
+
+def test_both_far_from_float64_is_not_ok(monkeypatch):
+    planned = gpu_parity.plan("compute_dzdo", "float32", False)[0]
+    monkeypatch.setattr(gpu_parity, "function_of", lambda side, case: side)
+    monkeypatch.setattr(gpu_parity, "outputs_of", lambda side, case, arguments: [[False], torch.ones(4)])
+    monkeypatch.setattr(gpu_parity, "reference", lambda case, arguments, device: [torch.full((4,), 2.0).double()])
+    row = gpu_parity.run_row(planned, gpu_parity.parse(["--device", "cpu"]))
+    assert row.verdict == "upstream and port are both far from float64"
+
+
+def test_resuming_runs_only_what_is_missing(tmp_path, monkeypatch):
+    kept = tmp_path / "rows.json"
+    ran = []
+
+    def measure(arguments, rows, deadline, row_limit):
+        ran.append(len(rows))
+        return {rows[0].index: gpu_parity.Row(verdict="ok")} if rows else {}
+
+    monkeypatch.setattr(gpu_parity, "measure", measure)
+    monkeypatch.setattr(gpu_parity, "find_release", lambda given: tmp_path)
+    call = ["--device", "cpu", "--only", "compute_dzdo", "--dtype", "float32", "--both-layouts", "--resume", str(kept)]
+    assert [gpu_parity.main(call) for _ in range(3)] == [1, 0, 0] and ran == [2, 1, 0]

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from types import ModuleType
 from typing import Any
 
@@ -114,12 +115,14 @@ class Case:
     mutated: tuple[str, ...] = ()                 # arguments that the function writes to
     dtypes: tuple[str, ...] = ("float32", "bfloat16")
     cost: int = 1                                 # 1 cheap .. 3 long to compile; cheap ones run first
+    operator: str = ""                            # ours, written by hand, in place of the generated port
     # Picks what the function promises out of its flattened outputs.
     defined: Callable[[list[torch.Tensor]], list[torch.Tensor]] = list
 
     @property
     def name(self) -> str:
-        return f"{self.function}[{self.variant}]" if self.variant else self.function
+        name = self.operator or self.function
+        return f"{name}[{self.variant}]" if self.variant else name
 
 
 CASES: list[Case] = []
@@ -161,11 +164,30 @@ def _state_qk(draw: Draw, varlen: bool) -> int:
     return power_of_two(draw.size.qk) if varlen else draw.size.qk
 
 
-def _dzdo(draw: Draw) -> dict[str, Any]:
+def dzdo(draw: Draw) -> dict[str, Any]:
     size = draw.size
     # A power of two: upstream masks with the padded head dimension, and so overwrites the next head otherwise.
     shape = (size.batch, size.time, size.heads, power_of_two(size.v))
     return {"do": draw.normal(*shape), "z": draw.normal(*shape), "o": draw.normal(*shape)}
+
+
+def _chunk_decays(draw: Draw, batch: int, sequences: int, ends: torch.Tensor | None
+                  ) -> tuple[torch.Tensor, torch.Tensor]:
+    """log2 of the decays since each chunk's start [B, H, T], and of whole chunks [B, H, N]; slots of packed sequences
+    that no chunk has hold 0."""
+    size, chunk = draw.size, draw.size.chunk
+    steps = torch.rand(batch, size.heads, size.time, generator=draw._generator) * -0.1 - 0.001
+    cumulative = torch.zeros_like(steps)
+    whole = torch.zeros(batch, size.heads, _siso_chunks(draw, sequences, ends is not None))
+    places = [0, size.time] if ends is None else ends.tolist()
+    for number, (start, end) in enumerate(pairwise(places)):
+        slot = 0 if ends is None else number + start // chunk
+        for at in range(start, end, chunk):
+            past = min(at + chunk, end)
+            cumulative[..., at:past] = steps[..., at:past].cumsum(-1)
+            whole[..., slot] = cumulative[..., past - 1]
+            slot += 1
+    return draw.place(cumulative, torch.float32), draw.place(whole, torch.float32)
 
 
 def _dqkv(draw: Draw, varlen: bool = False, skip: bool = False, states: bool = False) -> dict[str, Any]:
@@ -175,10 +197,10 @@ def _dqkv(draw: Draw, varlen: bool = False, skip: bool = False, states: bool = F
     heads, qk, v, time = size.heads, _state_qk(draw, varlen), size.v, size.time
     qk_shape, v_shape = (batch, time, heads, qk), (batch, time, heads, v)
     fp32 = torch.float32
+    da_cs, da_cs_sum = _chunk_decays(draw, batch, sequences, ends)
     arguments = {
         "q": draw.normal(*qk_shape, scale=0.3), "k": draw.normal(*qk_shape, scale=0.3), "v": draw.normal(*v_shape),
-        "da_cs": draw.uniform(-2, 0, batch, heads, time, dtype=fp32),
-        "da_cs_sum": draw.uniform(-3, -2, batch, heads, chunks, dtype=fp32),
+        "da_cs": da_cs, "da_cs_sum": da_cs_sum,
         "qk_dot": draw.normal(batch, heads, time, dtype=fp32),
         "SSM_States": draw.normal(batch, heads, v, chunks * qk, scale=0.3),
         "do": draw.normal(*v_shape), "chunk_size": size.chunk, "has_input_state": states, "Cu_Seqlens": ends}
@@ -246,7 +268,7 @@ def _siso_fwd(draw: Draw, varlen: bool = False, extras: bool = False, store: boo
     return arguments
 
 
-_case(_BWD, "compute_dzdo", "", _dzdo)
+_case(_BWD, "compute_dzdo", "", dzdo)
 for _varlen in (False, True):
     _kind = "varlen" if _varlen else "dense"
     _case(_BWD, "compute_ddt_dtrap_dinput_states", _kind, lambda draw, a=_varlen: _ddt_dtrap(draw, a), cost=2)
@@ -558,10 +580,15 @@ def _norm_fwd(draw: Draw, gate: bool, groups: int, before: bool, rms: bool) -> d
 def _norm_bwd(draw: Draw, gate: bool, groups: int, before: bool, rms: bool) -> dict[str, Any]:
     arguments = _norm_fwd(draw, gate, groups, before, rms)
     rows, columns, fp32 = draw.size.rows, draw.size.columns, torch.float32
+    x, z = arguments["x"].float().contiguous(), arguments.get("z")    # contiguous: the same values in every layout
+    if z is not None and not before:
+        x = x * torch.nn.functional.silu(z.float().contiguous())
+    grouped = x.unflatten(1, (groups, -1)).transpose(0, 1)
+    mean = torch.zeros_like(grouped[..., 0]) if rms else grouped.mean(-1)
+    rstd = ((grouped - mean[..., None]).square().mean(-1) + arguments["eps"]).rsqrt()
     # One mean and one 1/deviation for each group and row, in this order.
-    mean = None if rms else draw.normal(groups * rows, scale=0.1, dtype=fp32)
-    return arguments | {"dy": draw.normal(rows, columns), "mean": mean, "recompute_output": gate,
-                        "rstd": draw.uniform(0.5, 1.5, groups * rows, dtype=fp32)}
+    return arguments | {"dy": draw.normal(rows, columns), "mean": None if rms else draw.place(mean.flatten(), fp32),
+                        "rstd": draw.place(rstd.flatten(), fp32), "recompute_output": gate}
 
 
 _NORM = _TRITON + "layernorm_gated"
