@@ -54,6 +54,8 @@ import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 from parity_cases import CASES, port_function, upstream_function  # noqa: E402
 from parity_oracle import NOISE, errors, reference  # noqa: E402
+from parity_rows import SLOW, Row, number, slow_rows, summary  # noqa: E402
+from parity_tiles import as_ported, few  # noqa: E402
 
 from ported_kernels.cases.mamba import LAYOUTS, SIZES, Case, Draw  # noqa: E402
 
@@ -63,7 +65,6 @@ BOUNDS = {"float32": 1e-5, "bfloat16": 1e-2}
 TF32_BOUND = 2e-3
 WORSE = 1.1             # the port's error against float64, over upstream's own
 FAR = 3e-2              # an error against float64 that no rounding explains: another formula, or another input
-SLOW = 1.3              # times over upstream's that want an explanation
 WARM_UP, REPEATS = 5, 20
 ROW_LIMIT_S = 120       # compiling two configurations of a large kernel takes some 20 s
 
@@ -77,19 +78,6 @@ def bare_packages(name: str, folder: Path) -> None:
         package = types.ModuleType(dotted)
         package.__path__ = [str(path)]
         sys.modules[dotted] = package
-
-
-def few_configurations(limit: int) -> Callable[..., Any]:
-    """`triton.autotune` that tries at most `limit` configurations: common ones first."""
-    original = triton.autotune
-
-    def uncommon(config: Any) -> tuple[bool, bool, bool]:
-        return (getattr(config, "maxnreg", None) is not None, config.num_warps != 4, config.num_stages > 2)
-
-    def autotune(configs: list[Any], *args: Any, **kwargs: Any) -> Any:
-        return original(sorted(configs, key=uncommon)[:limit], *args, **kwargs)
-
-    return autotune
 
 
 @contextlib.contextmanager
@@ -231,28 +219,6 @@ class Planned:
         return f"{self.case.name} {self.dtype} {self.layout}"
 
 
-@dataclass
-class Row:
-    relative: float | None = None
-    largest: float | None = None
-    # against float64: of the output where the port is worst beside upstream
-    upstream_error: float | None = None
-    port_error: float | None = None
-    upstream_ms: float | None = None
-    port_ms: float | None = None
-    verdict: str = "not run"
-
-    @property
-    def error_ratio(self) -> float | None:
-        if self.upstream_error is None or self.port_error is None:
-            return None
-        return max(self.port_error, NOISE) / max(self.upstream_error, NOISE)
-
-    @property
-    def time_ratio(self) -> float | None:
-        return self.port_ms / self.upstream_ms if self.port_ms and self.upstream_ms else None
-
-
 def plan(only: str | None, dtype: str | None, both_layouts: bool) -> list[Planned]:
     """Every case and dtype, in half of the rows with the strided layout; the other half turns with the dtype."""
     rows = []
@@ -291,6 +257,20 @@ def unspecified(outputs: list[Any]) -> str:
     found = [f"output {index}: {int(out.isnan().sum())} of {out.numel()} NaN"
              for index, out in enumerate(outputs[1:]) if out.isnan().any()]
     return f" ({', '.join(found)})" if found else ""
+
+
+def pack(**arguments: Any) -> None:
+    for value in flattened(tuple(arguments.values())):
+        if isinstance(value, torch.Tensor):
+            value.contiguous()
+
+
+def run_pinned(planned: Planned, options: argparse.Namespace) -> Row:
+    draw = Draw(SIZES[options.size], options.device, getattr(torch, planned.dtype), planned.layout, options.seed)
+    try:
+        return Row(pinned_ms=milliseconds(upstream_function(planned.case), planned.case.arguments(draw)))
+    except Exception as error:
+        return Row(verdict=short(error))
 
 
 def run_row(planned: Planned, options: argparse.Namespace) -> Row:
@@ -340,6 +320,7 @@ def run_row(planned: Planned, options: argparse.Namespace) -> Row:
             row.port_ms = milliseconds(functions["port"], arguments)
             stages.close()
             row.upstream_ms = milliseconds(functions["upstream"], arguments)
+            row.pack_ms = milliseconds(pack, arguments)
         except Exception as error:
             row.verdict = f"{row.verdict}; when timed: {short(error)}"
     stages.close()
@@ -388,12 +369,13 @@ def entered(device: str) -> Iterator[None]:
 def work(options: argparse.Namespace, rows: list[Planned]) -> None:
     """Runs rows one after another, and says of each that it begins and what came of it, as lines of JSON."""
     wanted = {int(index) for index in options.worker.split(",")}
-    with entered(options.device), mock.patch.object(triton, "autotune", few_configurations(options.configs)):
+    with entered(options.device), mock.patch.object(
+            triton, "autotune", as_ported(PORTS) if options.pinned else few(options.configs)):
         bare_packages("mamba_ssm", find_release(options.upstream))
         for planned in rows:
             if planned.index in wanted:
                 print(json.dumps({"begins": planned.index}), flush=True)
-                row = run_row(planned, options)
+                row = (run_pinned if options.pinned else run_row)(planned, options)
                 print(json.dumps({"index": planned.index, **asdict(row)}), flush=True)
                 if "CUDA error" in row.verdict:     # the context is lost; the next worker has a new one
                     os._exit(3)
@@ -487,21 +469,6 @@ def card(device: str) -> str:
     return f"{properties.name}, {properties.total_memory >> 30} GiB, CUDA {torch.version.cuda}"
 
 
-def number(value: float | None, pattern: str) -> str:
-    return "" if value is None else format(value, pattern)
-
-
-def summary(rows: list[Row]) -> Iterator[str]:
-    measured = sorted(row.error_ratio for row in rows if row.error_ratio is not None)
-    if measured:
-        yield (f"- float64: {len(measured)} rows have a reference; the port's error over upstream's is at most "
-               f"{measured[-1]:.2f}, in the median {measured[len(measured) // 2]:.2f}")
-    timed = sorted(row.time_ratio for row in rows if row.time_ratio is not None)
-    if timed:
-        yield (f"- times, port over upstream: median {timed[len(timed) // 2]:.2f}; "
-               f"{sum(ratio > SLOW for ratio in timed)} rows of {len(timed)} above {SLOW}")
-
-
 def report(options: argparse.Namespace, rows: list[Planned], found: dict[int, Row], seconds: float) -> str:
     verdicts = [found.get(planned.index, Row()).verdict for planned in rows]
     dots = ("by numpy on both sides" if options.device == "cpu"
@@ -529,6 +496,7 @@ def report(options: argparse.Namespace, rows: list[Planned], found: dict[int, Ro
                  number(row.error_ratio, ".2f"), number(row.upstream_ms, ".3f"), number(row.port_ms, ".3f"),
                  number(row.time_ratio, ".2f"), row.verdict)
         lines.append("| " + " | ".join(cells) + " |")
+    lines += slow_rows([(planned.title, row) for planned in rows if (row := found.get(planned.index))])
     return "\n".join(lines) + "\n"
 
 
@@ -552,6 +520,7 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--list", action="store_true", help="list the rows and stop")
     parser.add_argument("--trace", action="store_true", help="tracebacks on stderr")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--pinned", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     options.size = options.size or ("large" if options.device == "cuda" else "small")
     options.time = options.time and options.device == "cuda"
@@ -578,6 +547,10 @@ def main(arguments: list[str]) -> int:
         warm(arguments, left, options.warm, began + options.budget * 0.6)
     new = measure(arguments, left, deadline, options.row_limit)
     kept |= {planned.title: new[planned.index] for planned in left if planned.index in new}
+    slow = [planned for planned in rows if (row := kept.get(planned.title)) and (row.time_ratio or 0) > SLOW
+            and row.pinned_ms is None]
+    for index, row in measure([*arguments, "--pinned"], slow, deadline, options.row_limit).items():
+        kept[next(planned.title for planned in slow if planned.index == index)].pinned_ms = row.pinned_ms
     if options.resume:
         Path(options.resume).write_text(json.dumps({title: asdict(row) for title, row in kept.items()}, indent=0))
     found = {planned.index: kept[planned.title] for planned in rows if planned.title in kept}

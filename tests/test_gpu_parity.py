@@ -10,6 +10,8 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("triton")
 sys.path.insert(0, str(Path(__file__).parent.parent / "benchmarks"))
 gpu_parity = pytest.importorskip("gpu_parity")
+import parity_rows  # noqa: E402
+import parity_tiles  # noqa: E402
 from parity_cases import CASES  # noqa: E402
 
 from ported_kernels.cases.mamba import SIZES, Draw  # noqa: E402
@@ -75,10 +77,10 @@ def test_unwritten_outputs_are_nan():
 
 
 def test_few_configurations_prefers_the_common_ones(monkeypatch):
-    triton = gpu_parity.triton
+    triton = parity_tiles.triton
     monkeypatch.setattr(triton, "autotune", lambda configs, key: configs)
     configs = [triton.Config({}, num_warps=warps, num_stages=stages) for warps in (8, 4) for stages in (4, 2)]
-    assert [(config.num_warps, config.num_stages) for config in gpu_parity.few_configurations(2)(configs, key=[])] \
+    assert [(config.num_warps, config.num_stages) for config in parity_tiles.few(2)(configs, key=[])] \
         == [(4, 2), (4, 4)]
 
 
@@ -150,4 +152,41 @@ def test_resuming_runs_only_what_is_missing(tmp_path, monkeypatch):
     monkeypatch.setattr(gpu_parity, "measure", measure)
     monkeypatch.setattr(gpu_parity, "find_release", lambda given: tmp_path)
     call = ["--device", "cpu", "--only", "compute_dzdo", "--dtype", "float32", "--both-layouts", "--resume", str(kept)]
-    assert [gpu_parity.main(call) for _ in range(3)] == [1, 0, 0] and ran == [2, 1, 0]
+    assert [gpu_parity.main(call) for _ in range(3)] == [1, 0, 0]
+    assert ran[::2] == [2, 1, 0]      # each time followed by the search for why rows are slow
+
+
+@pytest.mark.parametrize("times, why", [
+    ((1.0, 2.0, 0.8, 1.0), "packing"), ((1.0, 2.0, 0.1, 1.9), "frozen configuration"),
+    ((1.0, 2.0, 0.5, 1.2), "packing and frozen configuration"), ((1.0, 2.0, 0.1, 1.0), "not explained"),
+    ((1.0, 2.0, None, None), "not explained")])
+def test_why_a_row_is_slow(times, why):
+    row = gpu_parity.Row(upstream_ms=times[0], port_ms=times[1], pack_ms=times[2], pinned_ms=times[3])
+    assert parity_rows.cause(row) == why
+    assert any(why in line for line in parity_rows.slow_rows([("a row", row)]))
+
+
+def test_upstream_takes_the_ports_constants(tmp_path, monkeypatch):
+    """Of a module written for the test, and its port."""
+    text = """
+import triton
+import triton.language as tl
+
+@triton.heuristics({"EVEN": lambda args: True})
+@triton.heuristics({"BLOCK": lambda args: 64})
+@triton.jit
+def fill(x, EVEN: tl.constexpr, BLOCK: tl.constexpr):
+    tl.store(x + tl.arange(0, BLOCK), 1.0)
+"""
+    (tmp_path / "ports_of_mamba").mkdir()
+    (tmp_path / "ports_of_mamba" / "__init__.py").write_text("")
+    (tmp_path / "ports_of_mamba" / "filling.py").write_text(text)
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def fill():
+        pass
+
+    fill.__module__ = "mamba_ssm.filling"
+    assert parity_tiles.frozen_constants(fill, "ports_of_mamba", {"BLOCK"}) == {"BLOCK": 64}
+    with pytest.raises(RuntimeError, match="sets no WIDTH"):
+        parity_tiles.frozen_constants(fill, "ports_of_mamba", {"BLOCK", "WIDTH"})
