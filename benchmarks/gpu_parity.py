@@ -222,9 +222,9 @@ class Planned:
 def plan(only: str | None, dtype: str | None, both_layouts: bool) -> list[Planned]:
     """Every case and dtype, in half of the rows with the strided layout; the other half turns with the dtype."""
     rows = []
-    for number, case in enumerate(CASES):
+    for place, case in enumerate(CASES):
         for turn, name in enumerate(case.dtypes):
-            for layout in LAYOUTS if both_layouts else (LAYOUTS[(number + turn) % 2],):
+            for layout in LAYOUTS if both_layouts else (LAYOUTS[(place + turn) % 2],):
                 rows.append(Planned(len(rows), case, name, layout))
     return [row for row in rows if (not only or only in row.title) and (not dtype or row.dtype == dtype)]
 
@@ -431,8 +431,8 @@ def collect(process: subprocess.Popen[str], found: dict[int, Row], deadline: flo
 def warm(arguments: list[str], rows: list[Planned], workers: int, deadline: float) -> None:
     """Compiles everything into Triton's cache with several processes; what they report is thrown away."""
     threads = []
-    for number in range(workers):
-        if share := rows[number::workers]:
+    for first in range(workers):
+        if share := rows[first::workers]:
             process = start([*arguments, "--no-time", "--no-float64"], share)
             threads.append(threading.Thread(target=collect, args=(process, {}, deadline, ROW_LIMIT_S)))
             threads[-1].start()
