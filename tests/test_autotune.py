@@ -132,7 +132,7 @@ def test_values_reach_grid_heuristics_and_kernel(tmp_path: Path) -> None:
     import triton.language as tl
 
 
-    @triton.autotune(configs=[triton.Config({"B": b}, num_warps=w) for b in (4, 512) for w in (1, 2)], key=["n"])
+    @triton.autotune(configs=[triton.Config({"B": b}, num_warps=w) for b in (4, 8192) for w in (1, 2)], key=["n"])
     @triton.heuristics({"TWICE": lambda args: 2 * args["B"]})
     @triton.jit
     def fill(x, n, B: tl.constexpr, TWICE: tl.constexpr):

@@ -67,6 +67,14 @@ class Tiles:
         """The value of an expression where it stands; `Value()` for what was not reached or not understood."""
         return self._values.get(node, UNKNOWN)
 
+    def shapes(self, source: Source) -> set[Shape | None]:
+        """The tile shapes that occur; None among them where that of a load is not understood."""
+        found: set[Shape | None] = {value.shape for value in self._values.values() if value.shape}
+        if any(value.shape is None and calls(source, node, "load")
+               for node, value in self._values.items() if isinstance(node, cst.Call)):
+            found.add(None)
+        return found
+
 
 def tiles(kernel: Kernel) -> Tiles:
     """Cached for as long as the kernel's statement is unchanged.

@@ -21,7 +21,7 @@ from migrate.tree import Edit, find
 from rules.ascend import FACTS
 from rules.launch.gpu_launch_hint import HINTS
 from rules.launch.leftovers import leftovers
-from rules.launch.tile_policy import choose, reason
+from rules.launch.tile_policy import choose, other_side, reason
 from rules.launch.zeroing import CannotZero, above, resetting, zeroing
 from rules.wording import swap, within
 
@@ -37,6 +37,7 @@ class Plan:
 
     tuning: Tuning
     chosen: Config
+    partner: int            # what a lone constant is multiplied with: tile_policy.other_side
     hook: tuple[str, ...]
     stays: str = ""         # why a one-configuration autotune, with its hook, has to stay
 
@@ -451,7 +452,8 @@ class FreezeAutotune(Rule):
         source = source or self.source
         found = tuning(source, kernel, FACTS)
         assert found is not None
-        chosen = choose(found.kept or found.configs)
+        partner = other_side(kernel)
+        chosen = choose(found.kept or found.configs, partner)
         hook = tuple(Evaluator(FACTS).zeroed(chosen.hook)) if chosen.hook is not None else ()
         stays = ""
         if hook:
@@ -466,7 +468,7 @@ class FreezeAutotune(Rule):
                         zeroing(launch, hook)
                 except CannotZero as why:
                     stays = f"its hook zeroes arguments, and {why}"
-        return Plan(found, chosen, hook, stays)
+        return Plan(found, chosen, partner, hook, stays)
 
     def _freeze(self, plan: Plan) -> None:
         kernel, found = plan.tuning.kernel, plan.tuning.decorator
@@ -517,7 +519,7 @@ class FreezeAutotune(Rule):
         if not values:
             only = "GPU hints only" + (f" ({named})" if hints else "")
             return f"{over} removed: {'they differ in' if n > 1 else 'it sets'} {only}"
-        why = reason(plan.tuning.configs, plan.tuning.kept or (), plan.chosen)
+        why = reason(plan.tuning.configs, plan.tuning.kept or (), plan.chosen, plan.partner)
         shown = ", ".join(f"{k}={v!r}" for k, v in values.items())
         return f"{over} frozen to {shown}" + (f" ({why})" if why else "") + (
             f", without {named}, which {'do' if len(hints) > 1 else 'does'} not steer an NPU" if hints else "")
