@@ -64,7 +64,7 @@ def listing() -> str:
 def run(operator: Operator, case: catalog.Case, dtype: torch.dtype, device: str, seed: int) -> str:
     """Runs one case twice, the first time to compile, the second to be timed, each on its own copies of what
     it changes. Says nothing on whether the result is right: that is `migrate verify`."""
-    wrapper = operator.load(device)
+    wrapper = operator.trial(device)
     inputs = {name: _to(value, device) for name, value in case.build(seed, dtype).items()}
     came = [f"  in   {name:<12} {describe(value)}" for name, value in inputs.items()]
     wrapper(**{name: value.clone() if name in operator.mutates else value for name, value in inputs.items()})
@@ -75,12 +75,8 @@ def run(operator: Operator, case: catalog.Case, dtype: torch.dtype, device: str,
     seconds = time.perf_counter() - started
     lines = [f"{operator.name}, case {case.name!r}, {short(dtype)}, seed {seed}, on {device} "
              f"({runtime.properties(device).arch})", *came]
-    results = list(outputs) if isinstance(outputs, tuple) else [outputs]
-    if results and isinstance(results[-1], tuple):
-        results += results.pop()
-    results += [inputs[name] for name in operator.left_in]
     lines += [f"  out  {name:<12} {describe(value)}"
-              for name, value in zip(operator.outputs, results, strict=False)]
+              for name, value in zip(operator.outputs, operator.results(outputs, inputs), strict=False)]
     return "\n".join([*lines, f"  {seconds * 1e3:.2f} ms"])
 
 
