@@ -209,7 +209,7 @@ def _checked(operator: Operator) -> Callable[..., Any]:
     signature = operator.signature
     assert signature is not None
     reference = inspect.signature(operator.load_reference())
-    parameters = [one for name, one in reference.parameters.items() if name not in operator.gradients]
+    parameters = [one for name, one in reference.parameters.items() if name in signature.arguments]
     expected = reference.replace(parameters=parameters)
 
     def call(*given: Any, **more: Any) -> Any:

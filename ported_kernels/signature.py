@@ -6,7 +6,7 @@
 Arguments are checked in the order in which they are declared, which need not be that of the function. An axis is
 
     T              a size: the first argument that has it says how large it is, later ones must agree
-    H%G            the same, and a multiple of G
+    H%G            the same, and a multiple of G, whichever is said first
     N*K, S+1, T/C  follows from sizes known by then; from left to right, a quotient is rounded up
     *R             any number of axes
 
@@ -112,6 +112,7 @@ class _Check:
         self.given = given
         self.sizes: dict[str, int] = {}
         self.said: dict[str, str] = {}              # which argument said a size
+        self.multiples: list[tuple[str, str]] = []
         self.layout: int | None = None
         self.device: torch.device | None = None
         self.first = ""                             # the argument that has that device
@@ -211,11 +212,13 @@ class _Check:
                       for part in re.findall(r"[A-Za-z_]\w*", axis.partition("%")[0]) if self.said[part] != name}
             why = "".join(f", {part} of {self.said[part]}" for part in sorted(others))
             raise reject(name, f"shape [{', '.join(axes)}] = {want}{why}", shape)
-        for axis in axes:
-            size, _, divisor = axis.partition("%")
-            if divisor and self.sizes[size] % self.sizes[divisor]:
-                raise reject(name, f"{size} a multiple of {divisor} = {self.sizes[divisor]}, of {self.said[divisor]}",
-                             f"{size} = {self.sizes[size]}")
+        self.multiples += [(axis.partition("%")[0], axis.partition("%")[2]) for axis in axes if "%" in axis]
+        for large, small in self.multiples:
+            if small in self.sizes and self.sizes[large] % self.sizes[small]:
+                (one, reason), what = ((large, small), "a multiple") if self.said[large] == name else \
+                    ((small, large), "a divisor")
+                raise reject(name, f"{one} {what} of {reason} = {self.sizes[reason]}, of {self.said[reason]}",
+                             f"{one} = {self.sizes[one]}")
 
     def say(self, size: str, value: int, name: str) -> None:
         if size not in self.sizes:

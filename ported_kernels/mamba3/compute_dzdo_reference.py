@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 import torch
 
+from ported_kernels.arguments import reject
 from ported_kernels.catalog import (
     Case,
     Inputs,
@@ -22,6 +23,7 @@ from ported_kernels.catalog import (
     with_gaps,
 )
 from ported_kernels.mamba3.dzdo_reference import mamba3_siso_bwd_dzdo_reference
+from ported_kernels.signature import Given, Integer, Signature, Sizes, Tensor, power_of_two
 
 
 def compute_dzdo_reference(do: torch.Tensor, z: torch.Tensor, o: torch.Tensor,
@@ -52,6 +54,14 @@ def _far(inputs: Inputs) -> None:
 
 UPSTREAM = Upstream("mamba-ssm==2.3.2.post1", "mamba_ssm/ops/triton/mamba3/mamba3_siso_bwd.py", "compute_dzdo")
 
+def _whole(sizes: Sizes, given: Given) -> None:
+    if not power_of_two(sizes["D"]):
+        raise reject("do", "a head dimension that is a power of two", sizes["D"])
+
+
+SIGNATURE = Signature({"do": Tensor("B T H D"), "z": Tensor("B T H D"), "o": Tensor("B T H D"),
+                       "chunk_size": Integer()}, also=_whole)
+
 OPERATOR = Operator(
     name="compute_dzdo",
     summary="Mamba-3 SISO backward, step 1: gradient of the gate z, and do carried through it",
@@ -74,4 +84,5 @@ OPERATOR = Operator(
     tolerances={torch.float32: Tolerance(1e-6, 1e-5, 1e-6), torch.bfloat16: Tolerance(2**-8, 2**-7, 1e-6),
                 torch.float16: Tolerance(2**-11, 2**-10, 1e-6)},
     upstream=UPSTREAM,
+    signature=SIGNATURE,
 )
