@@ -28,6 +28,7 @@ CONTRACTS = [
     "ported_kernels.mamba3.compute_dzdo_reference",
     "ported_kernels.mamba3.compute_dqkv_reference",
     "ported_kernels.mamba3.compute_dqktheta_reference",
+    "ported_kernels.mamba3.dk_state_post_reference",
     "ported_kernels.mamba3.compute_ddt_reference",
     "ported_kernels.mamba3.siso_fwd_reference",
     "ported_kernels.mamba3.mimo_utils_reference",
@@ -36,6 +37,8 @@ CONTRACTS = [
     "ported_kernels.ssd.bmm_reference",
     "ported_kernels.ssd.chunk_scan_reference",
     "ported_kernels.ssd.layernorm_gated_reference",
+    "ported_kernels.ssd.autograd_reference",
+    "ported_kernels.ssd.layernorm_autograd_reference",
     "ported_kernels.ssd.selective_state_update_reference",
 ]
 

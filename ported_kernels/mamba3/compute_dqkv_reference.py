@@ -109,10 +109,10 @@ def _whole(sizes: Sizes, given: Given) -> None:
 
 
 SIGNATURE = Signature({
-    "q": Tensor("B T G K"), "k": Tensor("B T G K"), "v": Tensor("B T H%G V"), "do": Tensor("B T H V"),
+    "q": Tensor("B T G K"), "k": Tensor("B T G K", "q"), "v": Tensor("B T H%G V", "q"), "do": Tensor("B T H V", "q"),
     "chunk_size": Integer("C", power_of_two=True), "has_input_state": FLAG, "Cu_Seqlens": Packed(optional=True),
     "da_cs": Tensor("B H T"), "da_cs_sum": Tensor("B H N"), "qk_dot": Tensor("B H T"),
-    "SSM_States": Tensor("B H V N*K"), "d_ossm_state": Tensor("S H V K", optional=True),
+    "SSM_States": Tensor("B H V N*K", "q"), "d_ossm_state": Tensor("S H V K", optional=True),
     "d_ov_state": Tensor("S H V", optional=True), "D": Tensor("H", optional=True)}, also=_whole)
 
 OPERATOR = Operator(

@@ -118,7 +118,7 @@ def _fits(sizes: Sizes, given: Given) -> None:
 
 
 SIGNATURE = Signature({
-    "Q": Tensor("B T G K"), "K": Tensor("B T G K"), "V": Tensor("B T H%G V"), "ADT": Tensor("B H T"),
+    "Q": Tensor("B T G K"), "K": Tensor("B T G K", "Q"), "V": Tensor("B T H%G V"), "ADT": Tensor("B H T"),
     "DT": Tensor("B H T"), "Trap": Tensor("B H T"), "Q_bias": Tensor("H K"), "K_bias": Tensor("H K"),
     "Angles": Tensor("B T H A"), "D": Tensor("H", optional=True), "Z": Tensor("B T H V", optional=True),
     "chunk_size": Integer(power_of_two=True), "store_states_adt_outv": FLAG, "return_final_states": FLAG,

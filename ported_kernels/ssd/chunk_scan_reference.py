@@ -238,6 +238,7 @@ _EXACT = dict.fromkeys(_PRODUCT, _PRODUCT[F32])
 
 TOKENS = Tensor("B T H P")
 HEADS = Tensor("B T H%G P")
+FACTOR = Tensor("B T H P", "x")      # of a product with x, in which nothing is cast
 CB: dict[str, Declaration] = {"cb": Tensor("B T/C G C C")}
 PREVIOUS: dict[str, Declaration] = {"prev_states": Tensor("B T/C H P N")}
 SKIP: dict[str, Declaration] = {"D": Tensor("H | H P", optional=True)}
@@ -261,7 +262,7 @@ def _operator(function: str, summary: str, reference: str, outputs: dict, made: 
                     mutates=mutates)
 
 
-_INNER_SIGNATURE = {"x": HEADS, **DECAYS, "dout": TOKENS, **CB}
+_INNER_SIGNATURE = {"x": HEADS, **DECAYS, "dout": FACTOR, **CB}
 _INNER_CASES = cases(lambda sizes: _inner(sizes, 0, False), apart=("x", "dout"))
 
 OPERATORS = (
@@ -286,7 +287,7 @@ OPERATORS = (
                "C": Tensor("B T G N", optional=True)}, _EXACT),
     _operator("_chunk_scan_bwd_dcb", "gradients of the products and the decays", "dcb_reference",
               {"dcb": F32, "ddA_cumsum": F32}, _with_sequences(_dcb),
-              {"ngroups": Integer("G"), "x": HEADS, **DECAYS, "dout": TOKENS, "seq_idx": SEQ_IDX,
+              {"ngroups": Integer("G"), "x": HEADS, **DECAYS, "dout": FACTOR, "seq_idx": SEQ_IDX,
                "CB": Tensor("B T/C G C C", optional=True)}, _EXACT, also=_not_both),
     _operator("_chunk_scan_bwd_dx", "gradients of x and dt", "dx_reference", {"dx": "x", "ddt": F32},
               _with_skips(_inner), {"x": HEADS, **DECAYS, "dout": TOKENS, **CB, **SKIP}),

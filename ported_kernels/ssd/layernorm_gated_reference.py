@@ -21,7 +21,7 @@ from ported_kernels.ssd.formula import leaf, upstream
 Maybe = torch.Tensor | None
 
 
-def _norm(x: torch.Tensor, weight: torch.Tensor, bias: Maybe, eps: float, z: Maybe, group_size: int | None,
+def norm(x: torch.Tensor, weight: torch.Tensor, bias: Maybe, eps: float, z: Maybe, group_size: int | None,
           norm_before_gate: bool, is_rms_norm: bool) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """All [M, N] or [N], float64 -> out [M, N], mean and 1 / deviation [M, G]."""
     gate = None if z is None else torch.nn.functional.silu(z)
@@ -44,7 +44,7 @@ def layer_norm_fwd_reference(x: torch.Tensor, weight: torch.Tensor, bias: Maybe,
                              out: Maybe = None, group_size: int | None = None, norm_before_gate: bool = True,
                              is_rms_norm: bool = False) -> tuple[Maybe, ...]:
     """x, z [M, N]; weight, bias [N]. Returns out [M, N] (`out` is for it), mean (None for RMS), rstd [G*M]."""
-    found, mean, rstd = _norm(x.double(), weight.double(), _double(bias), eps, _double(z), group_size, norm_before_gate,
+    found, mean, rstd = norm(x.double(), weight.double(), _double(bias), eps, _double(z), group_size, norm_before_gate,
                             is_rms_norm)
     return found, None if is_rms_norm else mean.T.flatten(), rstd.T.flatten()
 
@@ -57,7 +57,7 @@ def layer_norm_bwd_reference(dy: torch.Tensor, x: torch.Tensor, weight: torch.Te
     through. `dz` and `out` are for what they are named after."""
     named = {"x": x, "weight": weight, "bias": bias, "z": z}
     leaves = {name: leaf(value) for name, value in named.items() if value is not None}
-    normed = _norm(leaves["x"], leaves["weight"], leaves.get("bias"), eps, leaves.get("z"), group_size,
+    normed = norm(leaves["x"], leaves["weight"], leaves.get("bias"), eps, leaves.get("z"), group_size,
                    norm_before_gate, is_rms_norm)[0]
     grads = dict(zip(leaves, torch.autograd.grad((dy.double() * normed).sum(), list(leaves.values())), strict=True))
     found = tuple(grads.get(name) for name in named)
@@ -101,6 +101,12 @@ def _cases(backward: bool) -> tuple[Case, ...]:
             case("layer, rows apart", 5, 100, 1, gate=True, apart=True), case("300 rows of 8", 300, 8, 1, gate=True))
 
 
+# All arithmetic is float32, and an output is rounded once: at most 2^-8 (bfloat16) or 2^-11 (float16) of an element.
+# atol is for elements whose terms cancel in float32.
+TOLERANCES = {torch.float32: Tolerance(1e-5, 1e-5, 1e-4), torch.bfloat16: Tolerance(2**-8, 2**-7, 1e-4),
+              torch.float16: Tolerance(2**-11, 2**-10, 1e-4)}
+
+
 def _operator(function: str, summary: str, reference: str, oracle: str, outputs: dict,
               cases: Callable[[], tuple[Case, ...]], signature: Signature, mutates: tuple[str, ...]) -> Operator:
     port = upstream("layernorm_gated", function)
@@ -108,10 +114,7 @@ def _operator(function: str, summary: str, reference: str, oracle: str, outputs:
         name=function, summary=summary, wrapper=port_of(port),
         reference=f"ported_kernels.ssd.layernorm_gated_reference:{reference}", oracle=oracle, outputs=outputs,
         cases=cases(),
-        # All arithmetic is float32, and an output is rounded once: at most 2^-8 (bfloat16) or 2^-11 (float16) of an
-        # element. atol is for elements whose terms cancel in float32.
-        tolerances={torch.float32: Tolerance(1e-5, 1e-5, 1e-4), torch.bfloat16: Tolerance(2**-8, 2**-7, 1e-4),
-                    torch.float16: Tolerance(2**-11, 2**-10, 1e-4)},
+        tolerances=TOLERANCES,
         upstream=port, signature=signature, mutates=mutates)
 
 
@@ -145,7 +148,7 @@ OPERATORS = (
               Signature(_NORM, group_fits), ("out",)),
     _operator("_layer_norm_bwd", "gradients of x, weight, bias and gate", "layer_norm_bwd_reference",
               "float64 autograd through the formula",
-              {"dx": "x", "dweight": "weight", "dbias": torch.float32, "dz": "x", "out": "x"}, lambda: _cases(True),
+              {"dx": "x", "dweight": "weight", "dbias": torch.float32, "dz": "z", "out": "x"}, lambda: _cases(True),
               Signature({**_NORM, "dy": _ROWS, "mean": Tensor("M*N/L", optional=True), "rstd": Tensor("M*N/L"),
                          "recompute_output": FLAG, "dz": _ROWS_OR_NONE}, _backward_fits), ("dz", "out")),
 )

@@ -123,7 +123,7 @@ def _given(option: str, source: str) -> Callable[[Inputs], torch.dtype]:
     return lambda inputs: inputs.get(option) or inputs[source].dtype
 
 
-_CHUNKS: dict[str, Declaration] = {"states": Tensor("B Z H D"), "dA_chunk_cumsum": Tensor("B H Z")}
+CHUNKS: dict[str, Declaration] = {"states": Tensor("B Z H D"), "dA_chunk_cumsum": Tensor("B H Z")}
 _SEQUENCES: dict[str, Declaration] = {"seq_idx": Tensor("B T", INTEGERS, optional=True),
                                       "chunk_size": Integer(optional=True)}
 
@@ -144,13 +144,13 @@ OPERATORS = (
     _operator("_state_passing_fwd", "states before each chunk, and the last", "state_passing_fwd_reference",
               "float64 torch on the CPU, from the formula",
               {"out": _given("out_dtype", "states"), "final_states": F32}, _fwd,
-              Signature({**_CHUNKS, "initial_states": Tensor("B H D", optional=True), **_SEQUENCES, "out_dtype": DTYPE},
+              Signature({**CHUNKS, "initial_states": Tensor("B H D", optional=True), **_SEQUENCES, "out_dtype": DTYPE},
                         _sized)),
     _operator("_state_passing_bwd", "gradients of what each chunk adds, decays, initial state",
               "state_passing_bwd_reference", "float64 autograd through each step",
               {"dstates": _given("dstates_dtype", "dout"), "ddA_chunk_cumsum": F32,
                "dinitstates": _given("dstates_dtype", "dout"), "states_converted": _given("states_dtype", "states")},
-              _bwd, Signature({**_CHUNKS, "dout": Tensor("B Z H D"), "dfinal_states": Tensor("B H D", optional=True),
+              _bwd, Signature({**CHUNKS, "dout": Tensor("B Z H D"), "dfinal_states": Tensor("B H D", optional=True),
                                **_SEQUENCES, "has_initial_states": FLAG_OR_NONE, "dstates_dtype": DTYPE,
                                "states_dtype": DTYPE}, _convertible)),
 )
