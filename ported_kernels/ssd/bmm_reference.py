@@ -88,6 +88,11 @@ _TOLERANCES = {torch.float32: Tolerance(1e-5, 1e-5, 1e-5), torch.bfloat16: Toler
                torch.float16: Tolerance(2**-11, 2**-10, 1e-5)}
 _FWD, _BWD = upstream("ssd_bmm", "_bmm_chunk_fwd"), upstream("ssd_bmm", "_bmm_chunk_bwd")
 
+def _into(seed: int, dtype: torch.dtype) -> Inputs:
+    inputs = _bwd(Sizes(seed, dtype, *SHAPES["T37 K24"]), True, False, False)
+    return inputs | {"out": axes_swapped(torch.full_like(inputs["a"], torch.nan), 1, 2)}
+
+
 _TOKENS = "B T K | B T G K"
 
 
@@ -113,6 +118,7 @@ OPERATORS = (
              signature=_FWD_SIGNATURE),
     Operator(name="_bmm_chunk_bwd", summary="SSD: gradient of a factor of those products", wrapper=port_of(_BWD),
              reference="ported_kernels.ssd.bmm_reference:bmm_bwd_reference",
-             oracle="float64 autograd through the formula", outputs={"db": "a"}, cases=_cases(_bwd),
+             oracle="float64 autograd through the formula", outputs={"db": "a"},
+             cases=(*_cases(_bwd), Case("T37 K24, groups, out given", _into)),
              tolerances=_TOLERANCES, upstream=_BWD, signature=_BWD_SIGNATURE, mutates=("out",)),
 )

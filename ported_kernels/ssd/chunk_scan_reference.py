@@ -21,7 +21,7 @@ from ported_kernels.arguments import reject
 from ported_kernels.catalog import Case, Inputs, Operator, Tolerance, port_of
 from ported_kernels.signature import DTYPE, FLAG, Declaration, Given, Integer, Signature, Tensor
 from ported_kernels.signature import Sizes as Known
-from ported_kernels.ssd.chunk_state_reference import DECAYS, F32, SEQ_IDX, SHAPES, case, cases
+from ported_kernels.ssd.chunk_state_reference import DECAYS, F32, SEQ_IDX, SHAPES, case, cases, into
 from ported_kernels.ssd.formula import Sizes, last_indices, leaf, per_head, split, upstream
 
 Maybe = torch.Tensor | None
@@ -272,7 +272,7 @@ OPERATORS = (
                "z": Tensor("B T H P", optional=True), "seq_idx": SEQ_IDX}),
     _operator("_chunk_scan_bwd_dz", "gradients of the gate, what it gates, and D", "dz_reference",
               {"dz": "z", "dout_x": "dout", "dD": F32, "ddA_cumsum": F32, "outz": "x"},
-              _with_skips(_dz, "all outputs"),
+              (*_with_skips(_dz, "all outputs"), into("dz", lambda sizes: _dz(sizes, 1, False), Sizes.x)),
               {"x": TOKENS, "z": TOKENS, "out": TOKENS, "dout": TOKENS, "chunk_size": Integer(), "has_ddAcs": FLAG,
                "D": Tensor("H | H P", optional=True, memory="rows"), "dz": Tensor("B T H P", optional=True),
                "recompute_output": FLAG}, _ROUNDED, mutates=("dz",)),

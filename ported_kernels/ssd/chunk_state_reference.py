@@ -15,7 +15,7 @@ from itertools import pairwise
 
 import torch
 
-from ported_kernels.catalog import Case, Inputs, Operator, Tolerance, port_of
+from ported_kernels.catalog import Case, Inputs, Operator, Tolerance, port_of, with_gaps
 from ported_kernels.signature import FLAG, INTEGERS, LIMITS, Declaration, Integer, Packed, Signature, Tensor
 from ported_kernels.ssd.formula import Sizes, chunk_states, leaf, per_head, respread, step_sizes, upstream
 
@@ -124,6 +124,13 @@ def cases(build: Build, with_seq_idx: Build | None = None, apart: tuple[str, ...
     return tuple(found)
 
 
+def into(name: str, build: Build, output: Callable[[Sizes], torch.Tensor]) -> Case:
+    """The case in which the caller gives the tensor for an output; full of NaN, and with gaps."""
+    def filled(sizes: Sizes) -> Inputs:
+        return build(sizes) | {name: with_gaps(output(sizes).fill_(torch.nan))}
+    return case(f"T37, grouped, {name} given", "T37, grouped", filled)
+
+
 def _steps(sizes: Sizes, full: bool) -> Inputs:
     inputs: Inputs = {"dt": sizes.normal(sizes.batch, sizes.length, sizes.heads).to(sizes.dtype),
                       "A": -(0.1 + sizes.normal(sizes.heads).abs()).float()}
@@ -218,16 +225,19 @@ OPERATORS = (
     _operator("_chunk_cumsum_bwd", "gradients of step sizes, A and the bias", "cumsum_bwd_reference", _AUTOGRAD,
               {"ddt": "dt", "dA": F32, "ddt_bias": F32},
               (*cases(lambda sizes: _steps_bwd(sizes, False), apart=("dt",)),
-               case("T37, bias, softplus, limits", "T37, grouped", lambda sizes: _steps_bwd(sizes, True))), ROUNDED,
+               case("T37, bias, softplus, limits", "T37, grouped", lambda sizes: _steps_bwd(sizes, True)),
+               into("ddt", lambda sizes: _steps_bwd(sizes, False),
+                    lambda sizes: _steps(sizes, False)["dt"])),
+              ROUNDED,
               {**STEPS, **dict.fromkeys(("ddA", "ddt_out"), Tensor("B H T/C C")),
                "ddt": Tensor("B T H", optional=True)},
               ("ddt",)),
     _operator("_chunk_state_fwd", "what a chunk adds to the state", "state_fwd_reference", _FORMULA,
-              {"states": _states_dtype}, cases(_bx, _fwd, ("x", "B")), PRODUCT,
+              {"states": _states_dtype}, (*cases(_bx, _fwd, ("x", "B")), into("states", _bx, Sizes.states)), PRODUCT,
               {**GROUPED, **DECAYS, "seq_idx": SEQ_IDX, "states": Tensor("B T/C H P N", optional=True),
                "states_in_fp32": FLAG}, ("states",)),
     _operator("_chunk_state_bwd_dx", "gradients of x, dt and the cumulative decays", "state_dx_reference", _AUTOGRAD,
-              {"dx": "x", "ddt": F32, "ddA_cumsum": F32}, cases(_bwd, None, ("x", "B")), PRODUCT,
+              {"dx": "x", "ddt": F32, "ddA_cumsum": F32}, (*cases(_bwd, None, ("x", "B")), into("dx", _bwd, Sizes.x)), PRODUCT,
               {**GROUPED, **DECAYS, "dstates": STATES, "dx": Tensor("B T H P", optional=True)}, ("dx",)),
     _operator("_chunk_state_bwd_db", "gradients of B and the decays", "state_db_reference", _AUTOGRAD,
               {"dB": F32, "ddA": F32},

@@ -1,6 +1,6 @@
 """What the autograd functions of layernorm_gated.py compute, in float64, and the inputs they are tried on:
-`layernorm_fn` and `rmsnorm_fn`, forward and backward. The formula is that of layernorm_gated_reference.py; rows may have
-any number of axes before the columns. A case gives the gradient of the output, too.
+`layernorm_fn` and `rmsnorm_fn`, forward and backward. The formula is that of layernorm_gated_reference.py; rows may
+have any number of axes before the columns. A case gives the gradient of the output, too.
 """
 from __future__ import annotations
 

@@ -65,8 +65,9 @@ def layer_norm_bwd_reference(dy: torch.Tensor, x: torch.Tensor, weight: torch.Te
 
 
 def _case(name: str, rows: int, columns: int, groups: int, *, backward: bool, gate: bool = False, first: bool = True,
-          rms: bool = False, bias: bool = True, again: bool = False, apart: bool = False) -> Case:
-    """`first`: the norm comes before the gate; `again`: the output is asked for; `apart`: rows are."""
+          rms: bool = False, bias: bool = True, again: bool = False, apart: bool = False, given: bool = False) -> Case:
+    """`first`: the norm comes before the gate; `again`: the output is asked for; `apart`: rows are; `given`: outputs
+    are, where they can be."""
     def build(seed: int, dtype: torch.dtype) -> Inputs:
         normal = seeded(seed)
 
@@ -84,6 +85,8 @@ def _case(name: str, rows: int, columns: int, groups: int, *, backward: bool, ga
             assert rstd is not None
             inputs |= {"dy": rows_of(), "mean": None if mean is None else mean.float(), "rstd": rstd.float(),
                        "recompute_output": again}
+        if given:
+            inputs |= {out: rows_of(torch.nan) for out in (("dz", "out") if backward else ("out",))}
         return inputs
     return Case(name, build)
 
@@ -98,7 +101,9 @@ def _cases(backward: bool) -> tuple[Case, ...]:
             case("RMS, 3 groups, norm first", 19, 72, 3, gate=True, rms=True, **again),
             case("layer, 3 groups, gate first", 19, 72, 3, gate=True, first=False),
             case("RMS, 3 groups, gate first", 19, 72, 3, gate=True, first=False, rms=True),
-            case("layer, rows apart", 5, 100, 1, gate=True, apart=True), case("300 rows of 8", 300, 8, 1, gate=True))
+            case("layer, rows apart", 5, 100, 1, gate=True, apart=True),
+            case("layer, outputs given, rows apart", 5, 100, 1, gate=True, apart=True, given=True, **again),
+            case("300 rows of 8", 300, 8, 1, gate=True))
 
 
 # All arithmetic is float32, and an output is rounded once: at most 2^-8 (bfloat16) or 2^-11 (float16) of an element.
