@@ -164,7 +164,7 @@ class Operator:
         for case in self.cases:
             if case.name == name:
                 return case
-        known = ", ".join(one.name for one in self.cases)
+        known = "; ".join(one.name for one in self.cases)
         raise KeyError(f"{self.name} has no case {name!r}; it has {known}")
 
     def tolerance(self, output: str, dtype: torch.dtype) -> Tolerance:

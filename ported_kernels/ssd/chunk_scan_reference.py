@@ -9,7 +9,8 @@ others are gradients of <dout, y>, taken by autograd: of the first term in x (wi
 second in states, C and cs. `_chunk_scan_bwd_dz` is the gradient of <dout, out> in z, y (`dout_x`) and D, and what
 the sum over a head of dout_x (y - D x) is; `..._ddAcs_unstable` is the latter minus dt ddt.
 
-Not tried: `_chunk_scan_fwd_wip`, which upstream has not finished. Sums over tiles are atomics, in float32.
+Not here: `_chunk_scan_fwd_wip`, which upstream has not finished: it leaves the products with cb and the gate out. Sums
+over tiles are atomics, in float32.
 """
 from __future__ import annotations
 
