@@ -45,11 +45,13 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Packed:
-    """Where packed sequences end, [S+1], from 0. Says S; and N, the number of their chunks, if there is a C: each
-    sequence has a slot more than its whole chunks. Without it S is B, and N follows from T. `row`: B must be 1."""
+    """Where packed sequences end, [S+1], from 0. Says S; and `slots`, the number of their chunks, if there is a C: each
+    sequence has a slot more than its whole chunks. Without it S is B, and the number follows from T. `row`: B must be
+    1."""
 
     optional: bool = False
     row: bool = True
+    slots: str = "N"
 
 
 @dataclass(frozen=True)
@@ -157,8 +159,8 @@ class _Check:
         if value is None and declared.optional:
             if "B" in known:
                 self.say("S", known["B"], self.said["B"])
-            if "C" in known:
-                self.say("N", -(-known["T"] // known["C"]), self.said["T"])
+            if "C" in known and declared.slots:
+                self.say(declared.slots, -(-known["T"] // known["C"]), self.said["T"])
             return
         arguments.tensor(name, value, "S+1", INTEGERS)
         self.same_device(name, value)
@@ -167,8 +169,8 @@ class _Check:
         if declared.row and known.get("B", 1) != 1:
             raise reject(self.said["B"], f"B = 1, as {name} is given", f"B = {known['B']}")
         self.say("S", value.numel() - 1, name)
-        if "C" in known:
-            self.say("N", known["S"] + known["T"] // known["C"], name)
+        if "C" in known and declared.slots:
+            self.say(declared.slots, known["S"] + known["T"] // known["C"], name)
 
     def tensor(self, name: str, value: Any, declared: Tensor) -> None:
         layouts = [self.spread(dims, value) for dims in declared.dims.split("|")]

@@ -251,5 +251,5 @@ OPERATORS = (
     _operator("chunk_state_varlen", "the state after each packed sequence", "state_varlen_reference", _FORMULA,
               {"states": "chunk_states"}, cases(_varlen), PRODUCT,
               {"B": Tensor("T G N"), "x": Tensor("T H%G P"), **dict.fromkeys(("dt", "dA_cumsum"), Tensor("H T/C C")),
-               "cu_seqlens": Packed(), "chunk_states": Tensor("T/C H P N")}),
+               "cu_seqlens": Packed(slots=""), "chunk_states": Tensor("T/C H P N")}),
 )
