@@ -67,6 +67,7 @@ def _case(name: str, batch: int, length: int, heads: int, dim: int = 0, width: i
 UPSTREAM = Upstream("mamba-ssm==2.3.2.post1", "mamba_ssm/ops/triton/mamba3/mamba3_siso_bwd.py",
                     "compute_ddt_dtrap_dinput_states")
 
+
 def _together(sizes: Sizes, given: Given) -> None:
     for name in ("input_k_state", "input_v_state"):
         if given["d_issm_state"] is not None and given[name] is None:

@@ -67,6 +67,7 @@ def _case(name: str, batch: int, length: int, heads: int, groups: int, dim: int,
 
 UPSTREAM = Upstream("mamba-ssm==2.3.2.post1", "mamba_ssm/ops/triton/mamba3/mamba3_siso_bwd.py", "compute_dqktheta")
 
+
 def angles_fit(sizes: Sizes, given: Given) -> None:
     if 2 * sizes["A"] > sizes["K"]:
         raise reject("angles", f"at most K/2 = {sizes['K'] // 2} angles", sizes["A"])

@@ -103,6 +103,7 @@ def _case(name: str, batch: int, length: int, heads: int, groups: int, dim: int,
 
 UPSTREAM = Upstream("mamba-ssm==2.3.2.post1", "mamba_ssm/ops/triton/mamba3/mamba3_siso_bwd.py", "compute_dqkv")
 
+
 def _whole(sizes: Sizes, given: Given) -> None:
     if given["Cu_Seqlens"] is not None and not power_of_two(sizes["K"]):
         raise reject("q", "a head dimension K that is a power of two, as Cu_Seqlens is given", sizes["K"])

@@ -110,6 +110,7 @@ def _case(name: str, batch: int, length: int, heads: int, groups: int, dim: int,
 UPSTREAM = Upstream("mamba-ssm==2.3.2.post1", "mamba_ssm/ops/triton/mamba3/mamba3_siso_fwd.py", "mamba3_siso_fwd")
 _F32 = torch.float32
 
+
 def _fits(sizes: Sizes, given: Given) -> None:
     if 2 * sizes["A"] > sizes["K"] or sizes["A"] % 2:
         raise reject("Angles", f"an even number of angles, at most K/2 = {sizes['K'] // 2}", sizes["A"])

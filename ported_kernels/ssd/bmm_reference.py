@@ -88,6 +88,7 @@ _TOLERANCES = {torch.float32: Tolerance(1e-5, 1e-5, 1e-5), torch.bfloat16: Toler
                torch.float16: Tolerance(2**-11, 2**-10, 1e-5)}
 _FWD, _BWD = upstream("ssd_bmm", "_bmm_chunk_fwd"), upstream("ssd_bmm", "_bmm_chunk_bwd")
 
+
 def _into(seed: int, dtype: torch.dtype) -> Inputs:
     inputs = _bwd(Sizes(seed, dtype, *SHAPES["T37 K24"]), True, False, False)
     return inputs | {"out": axes_swapped(torch.full_like(inputs["a"], torch.nan), 1, 2)}

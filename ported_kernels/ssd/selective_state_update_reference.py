@@ -84,6 +84,7 @@ def _case(name: str, batch: int, heads: int, groups: int, width: int, size: int,
 
 _PORT = upstream("selective_state_update", "selective_state_update")
 
+
 def _enough(sizes: Sizes, given: Given) -> None:
     if given["state_batch_indices"] is None and sizes["S"] < sizes["B"]:
         raise reject("state", f"a state for each of B = {sizes['B']} rows of x", f"S = {sizes['S']}")

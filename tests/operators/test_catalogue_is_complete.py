@@ -28,7 +28,8 @@ LEFT_OUT = {
     **dict.fromkeys(("LayerNorm", "RMSNorm"), _MODULE),
     **dict.fromkeys((
         "bwd_segsum_ddt_from_dSSdA_ref", "bwd_ddt_from_ddA_cs_rev_ref", "bwd_ddt_from_ddA_cs_ref",
-        "compute_dtrap_ddt_ref", "compute_dacs_segsum_ref", "compute_dacs_segsum_ref_varlen", "bwd_dadt_fused_varlen_ref",
+        "compute_dtrap_ddt_ref", "compute_dacs_segsum_ref", "compute_dacs_segsum_ref_varlen",
+        "bwd_dadt_fused_varlen_ref",
         "compute_dtrap_ddt_varlen_ref", "chunk_state_ref", "chunk_scan_ref", "state_passing_ref",
         "selective_state_update_ref", "rms_norm_ref"), _TORCH),
     **dict.fromkeys((
