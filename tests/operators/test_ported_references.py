@@ -164,6 +164,21 @@ def test_a_case_passes(operator, ported):
     assert result.verdict == Verdict.PASSED, result.reason
 
 
+@pytest.mark.parametrize("name", ["chunk_scan", "rmsnorm_fn"])
+def test_backward_of_an_autograd_function(name, ported):
+    """As a user calls it: out.backward, with nothing entered."""
+    import ported_kernels
+
+    operator = catalog.get(name)
+    inputs = operator.cases[0].build(0, torch.float32)
+    held = {leaf: inputs[leaf].requires_grad_() for leaf in operator.leaves if inputs.get(leaf) is not None}
+    out = getattr(ported_kernels, name)(**{key: inputs[key] for key in inputs if key != "dout"})
+    out.backward(inputs["dout"])
+    want = dict(zip(("out", *operator.leaves), operator.load_reference()(**inputs), strict=True))
+    for leaf, value in held.items():
+        assert_close(leaf, want[leaf], value.grad, 1e-5, dtype=torch.float32)
+
+
 FAULTS = {     # operator, case, the first place with this text in the named kernel, what comes there
     "mask": ("_chunk_scan_fwd", "T37, grouped", "def _chunk_scan_fwd_kernel(", ">= k +", "> k +"),
     "sign": ("_chunk_state_bwd_dx", "T37, grouped", "def _chunk_state_bwd_dx_kernel(", "-(ddt", "(ddt"),
