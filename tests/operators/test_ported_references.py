@@ -148,7 +148,7 @@ def test_rms_norm(upstream):
     x, z, weight, bias = normal(5, 24), normal(5, 24), normal(24), normal(24)
     for first in (True, False):
         want = upstream("layernorm_gated").rms_norm_ref(x, weight, bias, z, 1e-5, 8, first, upcast=False)
-        got = catalog.get("_layer_norm_fwd").load_reference()(x, weight, bias, 1e-5, z, 8, first, True)[0]
+        got = catalog.get("_layer_norm_fwd").load_reference()(x, weight, bias, 1e-5, z, None, 8, first, True)[0]
         assert_close("out", want, got, 1e-7)
 
 
