@@ -91,6 +91,16 @@ def verify(
     raise typer.Exit(run(targets, device.value, seed, format.value, dtype or (), case or (), time_limit))
 
 
+@app.command(add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+def run(context: typer.Context) -> None:
+    """Run one operator on a case's random input; print shapes, norms and the time."""
+    from migrate.verify import target
+    from ported_kernels import __main__ as runner
+
+    raise typer.Exit(runner.main(context.args, "migrate run", "migrate", lambda operator: target.prepare(
+        [operator], lambda text: print(f"migrate: {text}", file=sys.stderr))))
+
+
 def main() -> None:
     """Results go to stdout, the rest to stderr; a MigrateError is one line and its exit code."""
     sys.setrecursionlimit(RECURSION)

@@ -4,7 +4,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -14,11 +14,13 @@ from ported_kernels.arguments import short
 from ported_kernels.catalog import Operator
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit code 0: done; 2: no such operator, case, dtype or device."""
-    parser = argparse.ArgumentParser(prog="python -m ported_kernels", description=__doc__)
+def main(arguments: Sequence[str] | None = None, prog: str = "python -m ported_kernels", who: str = "ported_kernels",
+         prepare: Callable[[Operator], None] = lambda operator: None) -> int:
+    """Exit code 0: done; 2: no such operator, case, dtype or device, or no port. `migrate run` is this, too: `prepare`
+    makes the port."""
+    parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     parser.add_argument("name", nargs="?", help="operator to run; without it, the operators are listed")
-    parser.add_argument("--device", choices=runtime.DEVICES, help="default: the first of npu, cuda, cpu here")
+    parser.add_argument("--device", help="npu, cuda or cpu; default: the first of them that is here")
     parser.add_argument("--dtype", default="float32", help="default: %(default)s")
     parser.add_argument("--case", help="default: the operator's first; 'list' shows them")
     parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")
@@ -38,13 +40,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
                            + ", ".join(map(short, operator.dtypes)))
         device = options.device or runtime.default_device()
         runtime.require(device)
-    except (KeyError, runtime.DeviceUnavailable) as error:
-        print(f"ported_kernels: {error.args[0]}", file=sys.stderr)
+    except (KeyError, ValueError, runtime.DeviceUnavailable) as error:
+        print(f"{who}: {error.args[0]}", file=sys.stderr)
         return 2
+    prepare(operator)
     try:
         print(run(operator, case, dtype, device, options.seed))
     except catalog.NotPorted as error:
-        print(f"ported_kernels: {error}", file=sys.stderr)
+        print(f"{who}: {error}", file=sys.stderr)
         return 2
     return 0
 
@@ -64,7 +67,7 @@ def listing() -> str:
 def run(operator: Operator, case: catalog.Case, dtype: torch.dtype, device: str, seed: int) -> str:
     """Runs one case twice, the first time to compile, the second to be timed, each on its own copies of what
     it changes. Says nothing on whether the result is right: that is `migrate verify`."""
-    wrapper = operator.load(device)
+    wrapper = operator.trial(device)
     inputs = {name: _to(value, device) for name, value in case.build(seed, dtype).items()}
     came = [f"  in   {name:<12} {describe(value)}" for name, value in inputs.items()]
     wrapper(**{name: value.clone() if name in operator.mutates else value for name, value in inputs.items()})
@@ -75,12 +78,8 @@ def run(operator: Operator, case: catalog.Case, dtype: torch.dtype, device: str,
     seconds = time.perf_counter() - started
     lines = [f"{operator.name}, case {case.name!r}, {short(dtype)}, seed {seed}, on {device} "
              f"({runtime.properties(device).arch})", *came]
-    results = list(outputs) if isinstance(outputs, tuple) else [outputs]
-    if results and isinstance(results[-1], tuple):
-        results += results.pop()
-    results += [inputs[name] for name in operator.left_in]
     lines += [f"  out  {name:<12} {describe(value)}"
-              for name, value in zip(operator.outputs, results, strict=False)]
+              for name, value in zip(operator.outputs, operator.results(outputs, inputs), strict=False)]
     return "\n".join([*lines, f"  {seconds * 1e3:.2f} ms"])
 
 

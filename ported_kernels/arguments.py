@@ -20,13 +20,14 @@ def short(dtype: torch.dtype) -> str:
 
 
 def tensor(name: str, value: Any, dims: str, dtypes: Sequence[torch.dtype] = FLOATS) -> torch.Tensor:
-    """A non-empty tensor on a device with kernels; `dims` names its axes: "B T H D"."""
-    axes = dims.split()
-    layout = f"[{', '.join(axes)}]"
+    """A non-empty tensor on a device with kernels; `dims` names its axes: "B T H D". `|` stands between layouts."""
+    layouts = [one.split() for one in dims.split("|")]
+    layout = " or ".join(f"[{', '.join(axes)}]" for axes in layouts)
     if not isinstance(value, torch.Tensor):
         raise reject(name, f"a tensor of shape {layout}", type(value).__name__)
-    if value.dim() != len(axes):
-        raise reject(name, f"{len(axes)} dimensions {layout}", f"shape {tuple(value.shape)}")
+    if value.dim() not in map(len, layouts):
+        ranks = " or ".join(str(len(axes)) for axes in layouts)
+        raise reject(name, f"{ranks} dimensions {layout}", f"shape {tuple(value.shape)}")
     if value.numel() == 0:
         raise reject(name, f"a tensor {layout} with elements", f"the empty shape {tuple(value.shape)}")
     if value.dtype not in dtypes:

@@ -9,13 +9,18 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache, wraps
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
+
+from ported_kernels import arguments
+from ported_kernels.signature import Signature
 
 CONTRACTS = [
     "ported_kernels.mamba3.segsum_dadt_reference",
@@ -23,6 +28,7 @@ CONTRACTS = [
     "ported_kernels.mamba3.compute_dzdo_reference",
     "ported_kernels.mamba3.compute_dqkv_reference",
     "ported_kernels.mamba3.compute_dqktheta_reference",
+    "ported_kernels.mamba3.dk_state_post_reference",
     "ported_kernels.mamba3.compute_ddt_reference",
     "ported_kernels.mamba3.siso_fwd_reference",
     "ported_kernels.mamba3.mimo_utils_reference",
@@ -31,6 +37,8 @@ CONTRACTS = [
     "ported_kernels.ssd.bmm_reference",
     "ported_kernels.ssd.chunk_scan_reference",
     "ported_kernels.ssd.layernorm_gated_reference",
+    "ported_kernels.ssd.autograd_reference",
+    "ported_kernels.ssd.layernorm_autograd_reference",
     "ported_kernels.ssd.selective_state_update_reference",
 ]
 
@@ -93,6 +101,11 @@ class Operator:
     upstream: Upstream
     mutates: tuple[str, ...] = ()                # inputs changed in place, as documented
     left_in: tuple[str, ...] = ()                # of these, the outputs that are not returned; named last
+    signature: Signature | None = None           # of a generated port; code written by hand checks for itself
+    # Of an autograd function: the inputs whose gradients are outputs, too, and those entries of a case, and last
+    # parameters of the reference, that are the gradients given to its outputs.
+    leaves: tuple[str, ...] = ()
+    gradients: tuple[str, ...] = ()
     own_tolerances: Mapping[str, Tolerance] = field(default_factory=dict)     # of outputs whose dtype is fixed
     root: Path | None = None                     # the folder on sys.path when the wrapper is a file
     contract: Path | None = None                 # the file it was read from, when not from CONTRACTS
@@ -122,15 +135,26 @@ class Operator:
 
     def load(self, device: str) -> Callable[..., Any]:
         """The function to call; a file is imported for `device`. Raises NotPorted when there is no port yet."""
-        place, _, function = self.wrapper.rpartition(":")
-        if self.port and not self.port.is_file():
-            raise NotPorted(f"{self.name} runs the port of {self.upstream.path}, which has not been made; run: "
-                            f"migrate port {self.upstream.release}:{self.upstream.path}")
-        if place.endswith(".py"):
-            from ported_kernels import runtime
+        run = _imported(self, device)
+        if self.signature:
+            return self.function
+        return _within(run, device) if self.wrapper.rpartition(":")[0].endswith(".py") else run
 
-            return _within(getattr(runtime.load(place, device, self.import_root), function), device)
-        return getattr(importlib.import_module(place), function)
+    @property
+    def function(self) -> Callable[..., Any]:
+        """What `from ported_kernels import NAME` gives. It runs where its tensors are. A port is imported at the first
+        call whose arguments fit; that call raises NotPorted when there is none."""
+        return _checked(self) if self.signature else self.load("cpu")
+
+    def trial(self, device: str) -> Callable[..., Any]:
+        """What takes a case's inputs: the function; of an autograd function, both ways."""
+        return _both_ways(self, self.load(device)) if self.gradients else self.load(device)
+
+    def results(self, returned: Any, inputs: Inputs) -> tuple[Any, ...]:
+        """What a call returned, tuples in it spread out, and the outputs it left in its inputs: as `outputs` has
+        them."""
+        found = () if returned is None and len(self.left_in) == len(self.outputs) else spread(returned)
+        return (*found, *(inputs[name] for name in self.left_in))
 
     def load_reference(self) -> Callable[..., Any]:
         module, _, function = self.reference.rpartition(":")
@@ -140,7 +164,7 @@ class Operator:
         for case in self.cases:
             if case.name == name:
                 return case
-        known = ", ".join(one.name for one in self.cases)
+        known = "; ".join(one.name for one in self.cases)
         raise KeyError(f"{self.name} has no case {name!r}; it has {known}")
 
     def tolerance(self, output: str, dtype: torch.dtype) -> Tolerance:
@@ -153,16 +177,100 @@ class Operator:
         return source if isinstance(source, torch.dtype) else source(inputs)
 
 
+@cache
+def _imported(operator: Operator, device: str) -> Callable[..., Any]:
+    place, _, function = operator.wrapper.rpartition(":")
+    if operator.port and not operator.port.is_file():
+        upstream = operator.upstream
+        raise NotPorted(f"{operator.name} runs the port of {upstream.path}, which has not been made; run: "
+                        f"migrate port {upstream.release}:{upstream.path}")
+    if not place.endswith(".py"):
+        return getattr(importlib.import_module(place), function)
+    from ported_kernels import runtime
+
+    module = runtime.load(place, device, operator.import_root)
+    if operator.gradients:
+        _enter_backward(module)
+    return getattr(module, function)
+
+
 def _within(function: Callable[..., Any], device: str) -> Callable[..., Any]:
     """The function of a file that was not written for `runtime.on`, such as a port, inside it."""
     from ported_kernels import runtime
 
     @wraps(function)
-    def call(*arguments: Any, **more: Any) -> Any:
+    def call(*given: Any, **more: Any) -> Any:
         with runtime.on(device):
-            return function(*arguments, **more)
+            return function(*given, **more)
 
     return call
+
+
+@cache
+def _checked(operator: Operator) -> Callable[..., Any]:
+    """The function of a port, its arguments checked, on the device of its tensors."""
+    signature = operator.signature
+    assert signature is not None
+    reference = inspect.signature(operator.load_reference())
+    parameters = [one for name, one in reference.parameters.items() if name in signature.arguments]
+    expected = reference.replace(parameters=parameters)
+
+    def call(*given: Any, **more: Any) -> Any:
+        bound = expected.bind(*given, **more)
+        bound.apply_defaults()
+        device = signature.check(bound.arguments)
+        for name in operator.mutates:
+            if isinstance(bound.arguments[name], torch.Tensor):
+                arguments.writable(name, bound.arguments[name])
+        from ported_kernels import runtime
+
+        function = _imported(operator, device.type)
+        with runtime.on(device):
+            return function(*given, **more)
+
+    call.__name__ = call.__qualname__ = operator.name
+    call.__doc__ = f"{operator.summary}.\n\n{operator.origin}. Arguments that do not fit are a ValueError:\n\n" + \
+        "\n".join(f"    {name}: {declared}" for name, declared in signature.arguments.items())
+    call.__signature__ = expected       # type: ignore[attr-defined]
+    return call
+
+
+@cache
+def _enter_backward(module: ModuleType) -> None:
+    """Autograd calls `backward` when `on` has long been left; here the module's functions enter it again."""
+    from ported_kernels import runtime
+
+    def entering(backward: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(backward)
+        def call(context: Any, *given: Any) -> Any:
+            device = next(one.device for one in given if isinstance(one, torch.Tensor))
+            with runtime.on(device):
+                return backward(context, *given)
+
+        return call
+
+    for one in vars(module).values():
+        if isinstance(one, type) and issubclass(one, torch.autograd.Function) and one.__module__ == module.__name__:
+            one.backward = staticmethod(entering(one.backward))      # type: ignore[assignment]
+
+
+def _both_ways(operator: Operator, function: Callable[..., Any]) -> Callable[..., Any]:
+    def call(**inputs: Any) -> tuple[Any, ...]:
+        given = [inputs.pop(name) for name in operator.gradients]
+        held = {name: inputs[name].detach().requires_grad_() for name in operator.leaves
+                if inputs.get(name) is not None}
+        out = spread(function(**(inputs | held)))
+        found = dict(zip(held, torch.autograd.grad(out, list(held.values()), given), strict=True))
+        return (*(one.detach() for one in out), *(found.get(name) for name in operator.leaves))
+
+    return call
+
+
+def spread(value: Any) -> tuple[Any, ...]:
+    """What a function returned, with the tuples in it spread out."""
+    if not isinstance(value, (tuple, list)):
+        return (value,)
+    return tuple(single for one in value for single in spread(one))
 
 
 def operators() -> dict[str, Operator]:

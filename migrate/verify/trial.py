@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from torch.overrides import TorchFunctionMode
 from migrate.verify.compare import compare
 from migrate.verify.result import CaseResult, OutputResult, Verdict
 from ported_kernels.arguments import short
-from ported_kernels.catalog import Case, Inputs, Operator
+from ported_kernels.catalog import Case, Inputs, Operator, spread
 
 
 def try_case(operator: Operator, case: Case, dtype: torch.dtype, device: str, seed: int,
@@ -24,20 +25,19 @@ def try_case(operator: Operator, case: Case, dtype: torch.dtype, device: str, se
         return CaseResult(operator.name, case.name, short(dtype), device, seed, operator.oracle, operator.origin,
                           verdict, reason, shapes, outputs, seconds)
 
-    want = _as_tuple(operator.load_reference()(**inputs))
-    run = wrapper or operator.load(device)
+    want = spread(operator.load_reference()(**inputs))
+    run = wrapper or operator.trial(device)
     there = {name: _there(value, device) for name, value in inputs.items()}
-    before = {name: storage_bytes(value) for name, value in there.items() if isinstance(value, torch.Tensor)}
+    before = {name: storage_bytes(value) for name, value in _tensors(there)}
     started = time.perf_counter()
     try:
         with EmptyIsNan():
-            got = _as_tuple(run(**there))
+            got = operator.results(run(**there), there)
         _wait(device)
     except Exception as error:
         return result(Verdict.FAILED, f"{type(error).__name__}: {error}", [], None)
     seconds = time.perf_counter() - started
 
-    got += tuple(there[name] for name in operator.left_in)
     if len(got) != len(want):
         return result(Verdict.FAILED, f"{len(got)} outputs, {len(want)} expected", [], seconds)
     outputs, reasons = [], []
@@ -55,7 +55,7 @@ def try_case(operator: Operator, case: Case, dtype: torch.dtype, device: str, se
     reasons += _touched(operator, there, before)
     reasons += [f"{name}: documented as changed in place, but another tensor was returned"
                 for name, out in zip(operator.outputs, got, strict=False)
-                if name in operator.mutates and out is not there[name]]
+                if name in operator.mutates and out is not there.get(name, out)]
     return result(Verdict.FAILED if reasons else Verdict.PASSED, "; ".join(reasons) or None, outputs, seconds)
 
 
@@ -63,8 +63,8 @@ def _touched(operator: Operator, there: Inputs, before: dict[str, torch.Tensor])
     """Inputs whose memory changed though the operator does not say so. Whole storages are compared, so that a
     write between the elements of a view shows; of an input that may change, only what is between them."""
     found = []
-    for name, bytes_before in before.items():
-        value = there[name]
+    for name, value in _tensors(there):
+        bytes_before = before[name]
         bytes_after = storage_bytes(value)
         if name in operator.mutates:
             bytes_before = _without_elements(value, bytes_before)
@@ -73,6 +73,13 @@ def _touched(operator: Operator, there: Inputs, before: dict[str, torch.Tensor])
             found.append(f"{name}: memory around it was changed" if name in operator.mutates
                          else f"{name}: changed, though not documented")
     return found
+
+
+def _tensors(inputs: Inputs) -> Iterator[tuple[str, torch.Tensor]]:
+    """The tensors by name, those of a tuple by its name and their number in it."""
+    for name, value in inputs.items():
+        named = [(f"{name}[{i}]", one) for i, one in enumerate(value)] if isinstance(value, tuple) else [(name, value)]
+        yield from ((at, one) for at, one in named if isinstance(one, torch.Tensor))
 
 
 def storage_bytes(value: torch.Tensor) -> torch.Tensor:
@@ -121,10 +128,3 @@ class EmptyIsNan(TorchFunctionMode):
 def _wait(device: str) -> None:
     if device != "cpu":
         getattr(torch, device).synchronize()
-
-
-def _as_tuple(value: Any) -> tuple[Any, ...]:
-    """What a function returned, with the tuples in it spread out."""
-    if not isinstance(value, (tuple, list)):
-        return (value,)
-    return tuple(single for one in value for single in _as_tuple(one))

@@ -12,8 +12,10 @@ from __future__ import annotations
 
 import torch
 
+from ported_kernels.arguments import reject
 from ported_kernels.catalog import Case, Inputs, Operator, Tolerance, Upstream, port_of, seeded
 from ported_kernels.mamba3.siso_recurrence import respread, spans, weights
+from ported_kernels.signature import Given, Packed, Signature, Sizes, Tensor
 
 
 def compute_ddt_dtrap_dinput_states_reference(
@@ -65,6 +67,18 @@ def _case(name: str, batch: int, length: int, heads: int, dim: int = 0, width: i
 UPSTREAM = Upstream("mamba-ssm==2.3.2.post1", "mamba_ssm/ops/triton/mamba3/mamba3_siso_bwd.py",
                     "compute_ddt_dtrap_dinput_states")
 
+
+def _together(sizes: Sizes, given: Given) -> None:
+    for name in ("input_k_state", "input_v_state"):
+        if given["d_issm_state"] is not None and given[name] is None:
+            raise reject(name, "a tensor, as d_issm_state is given", None)
+
+
+SIGNATURE = Signature({
+    "dscale": Tensor("B H T"), "dgamma": Tensor("B H T"), "dt": Tensor("B H T"), "trap": Tensor("B H T"),
+    "Cu_Seqlens": Packed(optional=True), "d_issm_state": Tensor("S H V K", optional=True),
+    "input_k_state": Tensor("S H K", optional=True), "input_v_state": Tensor("S H V", optional=True)}, also=_together)
+
 OPERATOR = Operator(
     name="compute_ddt_dtrap_dinput_states",
     summary="Mamba-3 SISO backward, step 4: gradients of dt, trap and the input states",
@@ -89,4 +103,5 @@ OPERATOR = Operator(
     # float32, so every dtype has the bound of float32.
     tolerances=dict.fromkeys((torch.float32, torch.bfloat16, torch.float16), Tolerance(1e-5, 1e-5, 1e-5)),
     upstream=UPSTREAM,
+    signature=SIGNATURE,
 )

@@ -14,8 +14,10 @@ from __future__ import annotations
 
 import torch
 
+from ported_kernels.arguments import reject
 from ported_kernels.catalog import Case, Inputs, Operator, Tolerance, Upstream, port_of, seeded
 from ported_kernels.mamba3.siso_recurrence import per_head, respread, rotate, spans
+from ported_kernels.signature import Given, Integer, Packed, Signature, Sizes, Tensor
 
 
 def compute_dqktheta_reference(q: torch.Tensor, k: torch.Tensor, scale: torch.Tensor, gamma: torch.Tensor,
@@ -65,6 +67,18 @@ def _case(name: str, batch: int, length: int, heads: int, groups: int, dim: int,
 
 UPSTREAM = Upstream("mamba-ssm==2.3.2.post1", "mamba_ssm/ops/triton/mamba3/mamba3_siso_bwd.py", "compute_dqktheta")
 
+
+def angles_fit(sizes: Sizes, given: Given) -> None:
+    if 2 * sizes["A"] > sizes["K"]:
+        raise reject("angles", f"at most K/2 = {sizes['K'] // 2} angles", sizes["A"])
+
+
+SIGNATURE = Signature({
+    "q": Tensor("B T G K"), "k": Tensor("B T G K"), "scale": Tensor("B H%G T"), "gamma": Tensor("B H T"),
+    "q_bias": Tensor("H K"), "k_bias": Tensor("H K"), "angles": Tensor("B T H A"), "dq_in": Tensor("B T H K"),
+    "dk_in": Tensor("B T H K"), "dqk": Tensor("B H T"), "chunk_size": Integer(power_of_two=True),
+    "Cu_Seqlens": Packed(optional=True), "d_ok_state": Tensor("S H K", optional=True)}, also=angles_fit)
+
 OPERATOR = Operator(
     name="compute_dqktheta",
     summary="Mamba-3 SISO backward, step 3: gradients of q, k, biases, angles, scale and gamma through the rotation",
@@ -88,4 +102,5 @@ OPERATOR = Operator(
     tolerances={torch.float32: Tolerance(1e-5, 1e-5, 1e-4), torch.bfloat16: Tolerance(2**-8, 2**-7, 1e-4),
                 torch.float16: Tolerance(2**-11, 2**-10, 1e-4)},
     upstream=UPSTREAM,
+    signature=SIGNATURE,
 )

@@ -13,8 +13,10 @@ from __future__ import annotations
 
 import torch
 
+from ported_kernels.arguments import reject
 from ported_kernels.catalog import Case, Inputs, Operator, Tolerance, Upstream, port_of, seeded
 from ported_kernels.mamba3.siso_recurrence import LOG2E, chunks, per_head, respread, run, slots, spans
+from ported_kernels.signature import FLAG, Given, Integer, Packed, Signature, Sizes, Tensor, power_of_two
 
 
 def compute_dqkv_reference(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, da_cs: torch.Tensor,
@@ -101,6 +103,19 @@ def _case(name: str, batch: int, length: int, heads: int, groups: int, dim: int,
 
 UPSTREAM = Upstream("mamba-ssm==2.3.2.post1", "mamba_ssm/ops/triton/mamba3/mamba3_siso_bwd.py", "compute_dqkv")
 
+
+def _whole(sizes: Sizes, given: Given) -> None:
+    if given["Cu_Seqlens"] is not None and not power_of_two(sizes["K"]):
+        raise reject("q", "a head dimension K that is a power of two, as Cu_Seqlens is given", sizes["K"])
+
+
+SIGNATURE = Signature({
+    "q": Tensor("B T G K"), "k": Tensor("B T G K", "q"), "v": Tensor("B T H%G V", "q"), "do": Tensor("B T H V", "q"),
+    "chunk_size": Integer("C", power_of_two=True), "has_input_state": FLAG, "Cu_Seqlens": Packed(optional=True),
+    "da_cs": Tensor("B H T"), "da_cs_sum": Tensor("B H N"), "qk_dot": Tensor("B H T"),
+    "SSM_States": Tensor("B H V N*K", "q"), "d_ossm_state": Tensor("S H V K", optional=True),
+    "d_ov_state": Tensor("S H V", optional=True), "D": Tensor("H", optional=True)}, also=_whole)
+
 OPERATOR = Operator(
     name="compute_dqkv",
     summary="Mamba-3 SISO backward, step 2: gradients of rotated q and k, v, log decay, q.k, D, the input state",
@@ -130,4 +145,5 @@ OPERATOR = Operator(
     tolerances={torch.float32: Tolerance(1e-5, 1e-5, 1e-4), torch.bfloat16: Tolerance(3 * 2**-8, 3 * 2**-8, 2**-2),
                 torch.float16: Tolerance(3 * 2**-11, 3 * 2**-11, 2**-5)},
     upstream=UPSTREAM,
+    signature=SIGNATURE,
 )

@@ -20,6 +20,7 @@ import torch
 
 from ported_kernels.catalog import Case, Inputs, Operator, Tolerance, Upstream, axes_swapped, port_of, seeded, with_gaps
 from ported_kernels.mamba3.siso_recurrence import chunks, slots, spans, weights
+from ported_kernels.signature import Declaration, Integer, Packed, Signature, Tensor
 
 
 def _sums(da: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -123,6 +124,25 @@ _EXACT = {torch.float32: Tolerance(1e-5, 1e-5, 1e-5)}
 _ROUNDED = {**_EXACT, torch.bfloat16: Tolerance(2**-8, 2**-7, 1e-5), torch.float16: Tolerance(2**-11, 2**-10, 1e-5)}
 
 
+
+# The dense functions leave what is behind the last whole chunk as it is, or read behind the last token.
+def _signature(kind: str, packed: bool) -> Signature:
+    first = Tensor("B H T" if packed else "B H T%C", memory="contiguous" if kind == "dadt" else "")
+    token = Tensor("B H T", memory=first.memory)
+    declared: dict[str, Declaration] = {"chunk_size": Integer("C", power_of_two=True)}
+    if kind == "dacs":
+        declared["da"] = first
+    elif kind == "dtrap":
+        declared |= {"trap": first, "dt": token, "dfactor": token, "dgamma_diag": token}
+    else:
+        declared |= {"ddA_cs": first, "ddA_cs_rev": token, "dA_cs": token, "dA_cs_rev": token}
+    if packed:
+        declared["cu_seqlens"] = Packed(optional=kind == "dacs", row=False)
+    if kind == "dadt":
+        declared |= dict.fromkeys(("dSSdA", "SSdA"), Tensor("B H N C C" if packed else "B H T/C C C"))
+    return Signature(declared)
+
+
 def _operator(function: str, summary: str, reference: str, outputs: Mapping[str, Any], kind: str,
               packed: bool) -> Operator:
     upstream = Upstream("mamba-ssm==2.3.2.post1", _PATH, function)
@@ -131,7 +151,7 @@ def _operator(function: str, summary: str, reference: str, outputs: Mapping[str,
         wrapper=port_of(upstream), reference=f"ported_kernels.mamba3.mimo_utils_reference:{reference}",
         oracle="float64 torch on the CPU, from the sums" if kind == "dacs" else "float64 autograd through the formula",
         outputs=outputs, cases=_cases(kind, packed), tolerances=_ROUNDED if kind == "dtrap" else _EXACT,
-        upstream=upstream)
+        upstream=upstream, signature=_signature(kind, packed))
 
 
 OPERATORS = tuple(

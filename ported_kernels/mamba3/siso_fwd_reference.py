@@ -14,8 +14,20 @@ from __future__ import annotations
 
 import torch
 
+from ported_kernels.arguments import reject
 from ported_kernels.catalog import Case, Inputs, Operator, Tolerance, Upstream, port_of, seeded
 from ported_kernels.mamba3.siso_recurrence import LOG2E, chunks, per_head, respread, rotate, run, slots, weights
+from ported_kernels.signature import (
+    FLAG,
+    Given,
+    Integer,
+    Packed,
+    Several,
+    Signature,
+    Sizes,
+    Tensor,
+    power_of_two,
+)
 
 Three = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
@@ -98,6 +110,22 @@ def _case(name: str, batch: int, length: int, heads: int, groups: int, dim: int,
 UPSTREAM = Upstream("mamba-ssm==2.3.2.post1", "mamba_ssm/ops/triton/mamba3/mamba3_siso_fwd.py", "mamba3_siso_fwd")
 _F32 = torch.float32
 
+
+def _fits(sizes: Sizes, given: Given) -> None:
+    if 2 * sizes["A"] > sizes["K"] or sizes["A"] % 2:
+        raise reject("Angles", f"an even number of angles, at most K/2 = {sizes['K'] // 2}", sizes["A"])
+    if given["cu_seqlens"] is not None and not power_of_two(sizes["K"]):
+        raise reject("Q", "a head dimension K that is a power of two, as cu_seqlens is given", sizes["K"])
+
+
+SIGNATURE = Signature({
+    "Q": Tensor("B T G K"), "K": Tensor("B T G K", "Q"), "V": Tensor("B T H%G V"), "ADT": Tensor("B H T"),
+    "DT": Tensor("B H T"), "Trap": Tensor("B H T"), "Q_bias": Tensor("H K"), "K_bias": Tensor("H K"),
+    "Angles": Tensor("B T H A"), "D": Tensor("H", optional=True), "Z": Tensor("B T H V", optional=True),
+    "chunk_size": Integer(power_of_two=True), "store_states_adt_outv": FLAG, "return_final_states": FLAG,
+    "cu_seqlens": Packed(optional=True),
+    "Initial_States": Several((Tensor("S H V K"), Tensor("S H K"), Tensor("S H V")), optional=True)}, also=_fits)
+
 OPERATOR = Operator(
     name="mamba3_siso_fwd",
     summary="Mamba-3 SISO forward, with what the backward pass needs",
@@ -125,4 +153,5 @@ OPERATOR = Operator(
     # Stored as bfloat16 whatever the inputs are.
     own_tolerances={"states": Tolerance(5 * 2**-8, 5 * 2**-8, 2**-3)},
     upstream=UPSTREAM,
+    signature=SIGNATURE,
 )

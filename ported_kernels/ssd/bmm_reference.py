@@ -12,7 +12,10 @@ from collections.abc import Callable
 
 import torch
 
+from ported_kernels.arguments import reject
 from ported_kernels.catalog import Case, Inputs, Operator, Tolerance, axes_swapped, port_of, with_gaps
+from ported_kernels.signature import DTYPE, FLAG, INTEGERS, Given, Integer, Signature, Tensor
+from ported_kernels.signature import Sizes as Known
 from ported_kernels.ssd.formula import Sizes, leaf, split, upstream
 
 
@@ -32,8 +35,9 @@ def bmm_fwd_reference(a: torch.Tensor, b: torch.Tensor, chunk_size: int, seq_idx
     return out * (same if a.dim() == 3 else same[:, :, None])
 
 
-def bmm_bwd_reference(a: torch.Tensor, dout: torch.Tensor, residual: torch.Tensor | None = None) -> torch.Tensor:
-    """dout [B, Z, C, C] or [B, Z, G, C, C]; residual as a. Returns the gradient in b, as a."""
+def bmm_bwd_reference(a: torch.Tensor, dout: torch.Tensor, residual: torch.Tensor | None = None,
+                      out: torch.Tensor | None = None) -> torch.Tensor:
+    """dout [B, Z, C, C] or [B, Z, G, C, C]; residual as a. Returns the gradient in b, as a; `out` is for it."""
     b = leaf(torch.zeros_like(a))
     (db,) = torch.autograd.grad((dout.double() * _products(a.double(), b, dout.shape[-1])).sum(), b)
     return db if residual is None else db + residual.double()
@@ -84,14 +88,38 @@ _TOLERANCES = {torch.float32: Tolerance(1e-5, 1e-5, 1e-5), torch.bfloat16: Toler
                torch.float16: Tolerance(2**-11, 2**-10, 1e-5)}
 _FWD, _BWD = upstream("ssd_bmm", "_bmm_chunk_fwd"), upstream("ssd_bmm", "_bmm_chunk_bwd")
 
+
+def _into(seed: int, dtype: torch.dtype) -> Inputs:
+    inputs = _bwd(Sizes(seed, dtype, *SHAPES["T37 K24"]), True, False, False)
+    return inputs | {"out": axes_swapped(torch.full_like(inputs["a"], torch.nan), 1, 2)}
+
+
+_TOKENS = "B T K | B T G K"
+
+
+def _rows_or_columns(sizes: Known, given: Given) -> None:
+    out = given["out"]
+    if out is not None and 1 not in (out.stride(-1), out.stride(1)):
+        raise reject("out", "a stride of 1 along T or K", f"strides {out.stride()}")
+
+
+_FWD_SIGNATURE = Signature({
+    "a": Tensor(_TOKENS), "b": Tensor(_TOKENS), "chunk_size": Integer(), "seq_idx": Tensor("B T", INTEGERS, True),
+    "causal": FLAG, "output_dtype": DTYPE})
+_BWD_SIGNATURE = Signature({
+    "a": Tensor(_TOKENS), "dout": Tensor("B T/C C C | B T/C G C C"), "residual": Tensor(_TOKENS, optional=True),
+    "out": Tensor(_TOKENS, optional=True)}, also=_rows_or_columns)
+
 OPERATORS = (
     Operator(name="_bmm_chunk_fwd", summary="SSD: products of all pairs of tokens in a chunk", wrapper=port_of(_FWD),
              reference="ported_kernels.ssd.bmm_reference:bmm_fwd_reference",
              oracle="float64 torch on the CPU, from the formula",
              outputs={"out": lambda inputs: inputs.get("output_dtype") or inputs["a"].dtype},
-             cases=(*_cases(_fwd), Case("T37 K24, groups, causal", _causal)), tolerances=_TOLERANCES, upstream=_FWD),
+             cases=(*_cases(_fwd), Case("T37 K24, groups, causal", _causal)), tolerances=_TOLERANCES, upstream=_FWD,
+             signature=_FWD_SIGNATURE),
     Operator(name="_bmm_chunk_bwd", summary="SSD: gradient of a factor of those products", wrapper=port_of(_BWD),
              reference="ported_kernels.ssd.bmm_reference:bmm_bwd_reference",
-             oracle="float64 autograd through the formula", outputs={"db": "a"}, cases=_cases(_bwd),
-             tolerances=_TOLERANCES, upstream=_BWD),
+             oracle="float64 autograd through the formula", outputs={"db": "a"},
+             cases=(*_cases(_bwd), Case("T37 K24, groups, out given", _into)),
+             tolerances=_TOLERANCES, upstream=_BWD, signature=_BWD_SIGNATURE, mutates=("out",)),
 )

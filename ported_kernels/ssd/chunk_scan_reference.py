@@ -9,7 +9,8 @@ others are gradients of <dout, y>, taken by autograd: of the first term in x (wi
 second in states, C and cs. `_chunk_scan_bwd_dz` is the gradient of <dout, out> in z, y (`dout_x`) and D, and what
 the sum over a head of dout_x (y - D x) is; `..._ddAcs_unstable` is the latter minus dt ddt.
 
-Not tried: `_chunk_scan_fwd_wip`, which upstream has not finished. Sums over tiles are atomics, in float32.
+Not here: `_chunk_scan_fwd_wip`, which upstream has not finished: it leaves the products with cb and the gate out. Sums
+over tiles are atomics, in float32.
 """
 from __future__ import annotations
 
@@ -17,8 +18,11 @@ from collections.abc import Callable
 
 import torch
 
+from ported_kernels.arguments import reject
 from ported_kernels.catalog import Case, Inputs, Operator, Tolerance, port_of
-from ported_kernels.ssd.chunk_state_reference import F32, SHAPES, case, cases
+from ported_kernels.signature import DTYPE, FLAG, Declaration, Given, Integer, Signature, Tensor
+from ported_kernels.signature import Sizes as Known
+from ported_kernels.ssd.chunk_state_reference import DECAYS, F32, SEQ_IDX, SHAPES, case, cases, into
 from ported_kernels.ssd.formula import Sizes, last_indices, leaf, per_head, split, upstream
 
 Maybe = torch.Tensor | None
@@ -61,13 +65,15 @@ def fwd_reference(cb: torch.Tensor, x: torch.Tensor, dt: torch.Tensor, dA_cumsum
 
 
 def dz_reference(x: torch.Tensor, z: torch.Tensor, out: torch.Tensor, dout: torch.Tensor, chunk_size: int,
-                 has_ddAcs: bool = True, D: Maybe = None, recompute_output: bool = False) -> tuple[Maybe, ...]:
-    """x, z, out (y), dout [B, T, H, P]. Returns dz, dout_x, dD, then the sums [B, H, Z, C] and y * silu(z)."""
+                 has_ddAcs: bool = True, D: Maybe = None, dz: Maybe = None, recompute_output: bool = False
+                 ) -> tuple[Maybe, ...]:
+    """x, z, out (y), dout [B, T, H, P]. Returns dz, dout_x, dD, then the sums [B, H, Z, C] and y * silu(z); `dz` is
+    for the first."""
     gate, y, skip = leaf(z), leaf(out), leaf(torch.zeros(x.shape[2]) if D is None else D)
     gated = y * torch.nn.functional.silu(gate)
-    dz, dout_x = torch.autograd.grad((dout.double() * gated).sum(), (gate, y))
+    dgate, dout_x = torch.autograd.grad((dout.double() * gated).sum(), (gate, y))
     (dD,) = torch.autograd.grad((dout_x * skipped(x.double(), skip)).sum(), skip)
-    found = [dz, dout_x, None if D is None else dD]
+    found = [dgate, dout_x, None if D is None else dD]
     if has_ddAcs:
         found.append(_over_head(dout_x, out, x, D, chunk_size))
     return (*found, gated.detach()) if recompute_output else tuple(found)
@@ -231,39 +237,71 @@ _ROUNDED = {F32: Tolerance(1e-5, 1e-5, 1e-4), torch.bfloat16: Tolerance(2**-8, 2
 _EXACT = dict.fromkeys(_PRODUCT, _PRODUCT[F32])
 
 
+TOKENS = Tensor("B T H P")
+HEADS = Tensor("B T H%G P")
+FACTOR = Tensor("B T H P", "x")      # of a product with x, in which nothing is cast
+CB: dict[str, Declaration] = {"cb": Tensor("B T/C G C C")}
+PREVIOUS: dict[str, Declaration] = {"prev_states": Tensor("B T/C H P N")}
+SKIP: dict[str, Declaration] = {"D": Tensor("H | H P", optional=True)}
+
+
+def _not_both(sizes: Known, given: Given) -> None:
+    if given["seq_idx"] is not None and given["CB"] is not None:
+        raise reject("CB", "None, as seq_idx is given", "a tensor")
+
+
 def _operator(function: str, summary: str, reference: str, outputs: dict, made: tuple[Case, ...],
-              tolerances: dict[torch.dtype, Tolerance] = _PRODUCT) -> Operator:
+              signature: dict[str, Declaration], tolerances: dict[torch.dtype, Tolerance] = _PRODUCT, *,
+              also: Callable[[Known, Given], None] = lambda sizes, given: None,
+              mutates: tuple[str, ...] = ()) -> Operator:
     port = upstream("ssd_chunk_scan", function)
     oracle = "float64 torch on the CPU, from the formula" if function.endswith("fwd") else \
         "float64 autograd through the formula"
     return Operator(name=function, summary=f"SSD: {summary}", wrapper=port_of(port),
                     reference=f"ported_kernels.ssd.chunk_scan_reference:{reference}", oracle=oracle, outputs=outputs,
-                    cases=made, tolerances=tolerances, upstream=port)
+                    cases=made, tolerances=tolerances, upstream=port, signature=Signature(signature, also),
+                    mutates=mutates)
 
 
+_INNER_SIGNATURE = {"x": HEADS, **DECAYS, "dout": FACTOR, **CB}
 _INNER_CASES = cases(lambda sizes: _inner(sizes, 0, False), apart=("x", "dout"))
 
 OPERATORS = (
     _operator("_chunk_scan_fwd", "outputs of a chunk's tokens", "fwd_reference", {"out": "x", "out_x": "x"},
-              _with_skips(_fwd, "z, sequences")),
+              _with_skips(_fwd, "z, sequences"),
+              {"x": HEADS, **DECAYS, "C": Tensor("B T G N"), **CB, "states": Tensor("B T/C H P N"), **SKIP,
+               "z": Tensor("B T H P", optional=True), "seq_idx": SEQ_IDX}),
     _operator("_chunk_scan_bwd_dz", "gradients of the gate, what it gates, and D", "dz_reference",
               {"dz": "z", "dout_x": "dout", "dD": F32, "ddA_cumsum": F32, "outz": "x"},
-              _with_skips(_dz, "all outputs"), _ROUNDED),
+              (*_with_skips(_dz, "all outputs"), into("dz", lambda sizes: _dz(sizes, 1, False), Sizes.x)),
+              {"x": TOKENS, "z": TOKENS, "out": TOKENS, "dout": TOKENS, "chunk_size": Integer(), "has_ddAcs": FLAG,
+               "D": Tensor("H | H P", optional=True, memory="rows"), "dz": Tensor("B T H P", optional=True),
+               "recompute_output": FLAG}, _ROUNDED, mutates=("dz",)),
     _operator("_chunk_scan_bwd_dstates", "gradient of the states before chunks", "dstates_reference",
-              {"dprev_states": lambda inputs: inputs.get("dtype") or inputs["C"].dtype}, _with_sequences(_dstates)),
+              {"dprev_states": lambda inputs: inputs.get("dtype") or inputs["C"].dtype}, _with_sequences(_dstates),
+              {"C": Tensor("B T G N"), "dout": HEADS, "dA_cumsum": Tensor("B H T/C C"), "seq_idx": SEQ_IDX,
+               "dtype": DTYPE}),
     _operator("_chunk_scan_bwd_dC", "gradients of C and the cumulative decays", "dc_reference",
               {"dC": F32, "ddA_cumsum_prev": F32},
-              (*_with_sequences(_dc), case("T37, grouped, without C", "T37, grouped", _dc_only)), _EXACT),
+              (*_with_sequences(_dc), case("T37, grouped, without C", "T37, grouped", _dc_only)),
+              {"ngroups": Integer("G"), "dout": HEADS, "dA_cumsum": Tensor("B H T/C C"), **PREVIOUS, "seq_idx": SEQ_IDX,
+               "C": Tensor("B T G N", optional=True)}, _EXACT),
     _operator("_chunk_scan_bwd_dcb", "gradients of the products and the decays", "dcb_reference",
-              {"dcb": F32, "ddA_cumsum": F32}, _with_sequences(_dcb), _EXACT),
+              {"dcb": F32, "ddA_cumsum": F32}, _with_sequences(_dcb),
+              {"ngroups": Integer("G"), "x": HEADS, **DECAYS, "dout": FACTOR, "seq_idx": SEQ_IDX,
+               "CB": Tensor("B T/C G C C", optional=True)}, _EXACT, also=_not_both),
     _operator("_chunk_scan_bwd_dx", "gradients of x and dt", "dx_reference", {"dx": "x", "ddt": F32},
-              _with_skips(_inner)),
+              _with_skips(_inner), {"x": HEADS, **DECAYS, "dout": TOKENS, **CB, **SKIP}),
     _operator("_chunk_scan_bwd_ddAcs_unstable", "gradient of the cumulative decays, and of D", "unstable_reference",
-              {"ddA_cumsum": F32, "dD": F32}, _with_skips(_unstable), _EXACT),
+              {"ddA_cumsum": F32, "dD": F32}, _with_skips(_unstable),
+              {"x": TOKENS, **dict.fromkeys(("dt", "ddt"), Tensor("B H T/C C")), "out": TOKENS, "dout": TOKENS, **SKIP,
+               "subtract_ddtdt": FLAG}, _EXACT),
     _operator("_chunk_scan_bwd_ddAcs_stable", "gradient of the decays", "ddacs_reference", {"ddA_cumsum": F32},
-              _INNER_CASES, _EXACT),
+              _INNER_CASES, _INNER_SIGNATURE, _EXACT),
     _operator("_chunk_scan_bwd_ddAcs_stable_old", "gradient of the decays, the older kernel", "ddacs_reference",
-              {"ddA_cumsum": F32}, _INNER_CASES, _EXACT),
+              {"ddA_cumsum": F32}, _INNER_CASES, _INNER_SIGNATURE, _EXACT),
     _operator("_chunk_scan_bwd_ddAcs_prev", "gradient of the cumulative decays from the states", "prev_reference",
-              {"ddA_cumsum_prev": F32}, _with_sequences(_prev), _EXACT),
+              {"ddA_cumsum_prev": F32}, _with_sequences(_prev),
+              {"C": Tensor("B T G N"), "dout": HEADS, "dA_cumsum": Tensor("B H T/C C"), **PREVIOUS, "seq_idx": SEQ_IDX},
+              _EXACT),
 )

@@ -15,7 +15,8 @@ from itertools import pairwise
 
 import torch
 
-from ported_kernels.catalog import Case, Inputs, Operator, Tolerance, port_of
+from ported_kernels.catalog import Case, Inputs, Operator, Tolerance, port_of, with_gaps
+from ported_kernels.signature import FLAG, INTEGERS, LIMITS, Declaration, Integer, Packed, Signature, Tensor
 from ported_kernels.ssd.formula import Sizes, chunk_states, leaf, per_head, respread, step_sizes, upstream
 
 Limit = tuple[float, float]
@@ -30,25 +31,27 @@ def cumsum_fwd_reference(dt: torch.Tensor, A: torch.Tensor, chunk_size: int, dt_
 
 
 def cumsum_bwd_reference(ddA: torch.Tensor, ddt_out: torch.Tensor, dt: torch.Tensor, A: torch.Tensor,
-                         dt_bias: torch.Tensor | None = None, dt_softplus: bool = False, dt_limit: Limit = NO_LIMIT
-                         ) -> tuple[torch.Tensor | None, ...]:
-    """ddA, ddt_out [B, H, Z, C]. Returns ddt [B, T, H], dA [H], ddt_bias [H] or None."""
+                         dt_bias: torch.Tensor | None = None, dt_softplus: bool = False, dt_limit: Limit = NO_LIMIT,
+                         ddt: torch.Tensor | None = None) -> tuple[torch.Tensor | None, ...]:
+    """ddA, ddt_out [B, H, Z, C]. Returns ddt [B, T, H], dA [H], ddt_bias [H] or None; `ddt` is for the first."""
     leaves = [leaf(dt), leaf(A), leaf(torch.zeros(A.shape) if dt_bias is None else dt_bias)]
     steps = step_sizes(leaves[0], leaves[2], dt_softplus, dt_limit, ddA.shape[-1])
     loss = (ddA * steps * leaves[1][:, None, None]).sum() + (ddt_out * steps).sum()
-    ddt, dA, ddt_bias = torch.autograd.grad(loss, leaves)
-    return ddt, dA, None if dt_bias is None else ddt_bias
+    ddt_, dA, ddt_bias = torch.autograd.grad(loss, leaves)
+    return ddt_, dA, None if dt_bias is None else ddt_bias
 
 
 def state_fwd_reference(B: torch.Tensor, x: torch.Tensor, dt: torch.Tensor, dA_cumsum: torch.Tensor,
-                        seq_idx: torch.Tensor | None = None, states_in_fp32: bool = True) -> torch.Tensor:
-    """B [B, T, G, N], x [B, T, H, P], dt, dA_cumsum [B, H, Z, C], seq_idx [B, T]. Returns [B, Z, H, P, N]."""
+                        seq_idx: torch.Tensor | None = None, states: torch.Tensor | None = None,
+                        states_in_fp32: bool = True) -> torch.Tensor:
+    """B [B, T, G, N], x [B, T, H, P], dt, dA_cumsum [B, H, Z, C], seq_idx [B, T]. Returns [B, Z, H, P, N]; `states` is
+    for it."""
     return chunk_states(B.double(), x.double(), dt.double(), dA_cumsum.double(), seq_idx)
 
 
 def state_dx_reference(B: torch.Tensor, x: torch.Tensor, dt: torch.Tensor, dA_cumsum: torch.Tensor,
-                       dstates: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """Returns dx [B, T, H, P], ddt, ddA_cumsum [B, H, Z, C]."""
+                       dstates: torch.Tensor, dx: torch.Tensor | None = None) -> tuple[torch.Tensor, ...]:
+    """Returns dx [B, T, H, P], ddt, ddA_cumsum [B, H, Z, C]; `dx` is for the first."""
     leaves = [leaf(x), leaf(dt), leaf(dA_cumsum)]
     loss = (dstates.double() * chunk_states(B.double(), *leaves)).sum()
     return torch.autograd.grad(loss, leaves)
@@ -121,6 +124,13 @@ def cases(build: Build, with_seq_idx: Build | None = None, apart: tuple[str, ...
     return tuple(found)
 
 
+def into(name: str, build: Build, output: Callable[[Sizes], torch.Tensor]) -> Case:
+    """The case in which the caller gives the tensor for an output; full of NaN, and with gaps."""
+    def filled(sizes: Sizes) -> Inputs:
+        return build(sizes) | {name: with_gaps(output(sizes).fill_(torch.nan))}
+    return case(f"T37, grouped, {name} given", "T37, grouped", filled)
+
+
 def _steps(sizes: Sizes, full: bool) -> Inputs:
     inputs: Inputs = {"dt": sizes.normal(sizes.batch, sizes.length, sizes.heads).to(sizes.dtype),
                       "A": -(0.1 + sizes.normal(sizes.heads).abs()).float()}
@@ -173,6 +183,8 @@ def _varlen(sizes: Sizes) -> Inputs:
 
 
 def _states_dtype(inputs: Inputs) -> torch.dtype:
+    if "states" in inputs:
+        return inputs["states"].dtype
     return torch.float32 if inputs.get("states_in_fp32", True) else inputs["B"].dtype
 
 
@@ -187,12 +199,20 @@ PRODUCT = {F32: Tolerance(1e-5, 1e-5, 1e-4), torch.bfloat16: Tolerance(2 * 2**-8
 
 
 def _operator(function: str, summary: str, reference: str, oracle: str, outputs: dict, made: tuple[Case, ...],
-              tolerances: dict[torch.dtype, Tolerance]) -> Operator:
+              tolerances: dict[torch.dtype, Tolerance], signature: dict[str, Declaration],
+              mutates: tuple[str, ...] = ()) -> Operator:
     port = upstream("ssd_chunk_state", function)
     return Operator(name=function, summary=f"SSD: {summary}", wrapper=port_of(port),
                     reference=f"ported_kernels.ssd.chunk_state_reference:{reference}", oracle=oracle, outputs=outputs,
-                    cases=made, tolerances=tolerances, upstream=port)
+                    cases=made, tolerances=tolerances, upstream=port, signature=Signature(signature), mutates=mutates)
 
+
+SEQ_IDX = Tensor("B T", INTEGERS, optional=True)
+GROUPED: dict[str, Declaration] = {"B": Tensor("B T G N"), "x": Tensor("B T H%G P")}
+DECAYS: dict[str, Declaration] = dict.fromkeys(("dt", "dA_cumsum"), Tensor("B H T/C C"))
+STEPS: dict[str, Declaration] = {"dt": Tensor("B T H"), "A": Tensor("H"), "dt_bias": Tensor("H", optional=True),
+                                 "dt_softplus": FLAG, "dt_limit": LIMITS}
+STATES = Tensor("B T/C H P N")
 
 _FORMULA, _AUTOGRAD = "float64 torch on the CPU, from the formula", "float64 autograd through the formula"
 
@@ -201,20 +221,35 @@ OPERATORS = (
               {"dA_cumsum": F32, "dt_out": F32},
               (*cases(lambda sizes: _steps_fwd(sizes, False), apart=("dt",)),
                case("T37, bias, softplus, limits", "T37, grouped", lambda sizes: _steps_fwd(sizes, True))),
-              dict.fromkeys((F32, torch.bfloat16, torch.float16), EXACT[F32])),
+              dict.fromkeys((F32, torch.bfloat16, torch.float16), EXACT[F32]), {**STEPS, "chunk_size": Integer()}),
     _operator("_chunk_cumsum_bwd", "gradients of step sizes, A and the bias", "cumsum_bwd_reference", _AUTOGRAD,
               {"ddt": "dt", "dA": F32, "ddt_bias": F32},
               (*cases(lambda sizes: _steps_bwd(sizes, False), apart=("dt",)),
-               case("T37, bias, softplus, limits", "T37, grouped", lambda sizes: _steps_bwd(sizes, True))), ROUNDED),
+               case("T37, bias, softplus, limits", "T37, grouped", lambda sizes: _steps_bwd(sizes, True)),
+               into("ddt", lambda sizes: _steps_bwd(sizes, False),
+                    lambda sizes: _steps(sizes, False)["dt"])),
+              ROUNDED,
+              {**STEPS, **dict.fromkeys(("ddA", "ddt_out"), Tensor("B H T/C C")),
+               "ddt": Tensor("B T H", optional=True)},
+              ("ddt",)),
     _operator("_chunk_state_fwd", "what a chunk adds to the state", "state_fwd_reference", _FORMULA,
-              {"states": _states_dtype}, cases(_bx, _fwd, ("x", "B")), PRODUCT),
+              {"states": _states_dtype}, (*cases(_bx, _fwd, ("x", "B")), into("states", _bx, Sizes.states)), PRODUCT,
+              {**GROUPED, **DECAYS, "seq_idx": SEQ_IDX, "states": Tensor("B T/C H P N", optional=True),
+               "states_in_fp32": FLAG}, ("states",)),
     _operator("_chunk_state_bwd_dx", "gradients of x, dt and the cumulative decays", "state_dx_reference", _AUTOGRAD,
-              {"dx": "x", "ddt": F32, "ddA_cumsum": F32}, cases(_bwd, None, ("x", "B")), PRODUCT),
+              {"dx": "x", "ddt": F32, "ddA_cumsum": F32},
+              (*cases(_bwd, None, ("x", "B")), into("dx", _bwd, Sizes.x)), PRODUCT,
+              {**GROUPED, **DECAYS, "dstates": STATES, "dx": Tensor("B T H P", optional=True)}, ("dx",)),
     _operator("_chunk_state_bwd_db", "gradients of B and the decays", "state_db_reference", _AUTOGRAD,
               {"dB": F32, "ddA": F32},
-              (*cases(_db, _db_seq, ("x", "B")), case("T37, grouped, without B", "T37, grouped", _db_only)), PRODUCT),
+              (*cases(_db, _db_seq, ("x", "B")), case("T37, grouped, without B", "T37, grouped", _db_only)), PRODUCT,
+              {"ngroups": Integer("G"), "x": Tensor("B T H%G P"), **DECAYS, "dstates": STATES, "seq_idx": SEQ_IDX,
+               "B": Tensor("B T G N", optional=True)}),
     _operator("_chunk_state_bwd_ddAcs_stable", "gradient of the decays", "state_ddacs_reference", _AUTOGRAD,
-              {"ddA": F32}, cases(_bwd, _bwd_seq, ("x", "B")), PRODUCT),
+              {"ddA": F32}, cases(_bwd, _bwd_seq, ("x", "B")), PRODUCT,
+              {**GROUPED, **DECAYS, "dstates": STATES, "seq_idx": SEQ_IDX}),
     _operator("chunk_state_varlen", "the state after each packed sequence", "state_varlen_reference", _FORMULA,
-              {"states": "chunk_states"}, cases(_varlen), PRODUCT),
+              {"states": "chunk_states"}, cases(_varlen), PRODUCT,
+              {"B": Tensor("T G N"), "x": Tensor("T H%G P"), **dict.fromkeys(("dt", "dA_cumsum"), Tensor("H T/C C")),
+               "cu_seqlens": Packed(slots=""), "chunk_states": Tensor("T/C H P N")}),
 )

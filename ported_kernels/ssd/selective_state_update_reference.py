@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import torch
 
+from ported_kernels.arguments import reject
 from ported_kernels.catalog import Case, Inputs, Operator, Tolerance, port_of, seeded, with_gaps
+from ported_kernels.signature import FLAG, INTEGERS, Given, Signature, Sizes, Tensor
 from ported_kernels.ssd.formula import per_head, upstream
 
 Maybe = torch.Tensor | None
@@ -82,6 +84,20 @@ def _case(name: str, batch: int, heads: int, groups: int, width: int, size: int,
 
 _PORT = upstream("selective_state_update", "selective_state_update")
 
+
+def _enough(sizes: Sizes, given: Given) -> None:
+    if given["state_batch_indices"] is None and sizes["S"] < sizes["B"]:
+        raise reject("state", f"a state for each of B = {sizes['B']} rows of x", f"S = {sizes['S']}")
+
+
+_ROW = "B P | B H%G P"
+_WEIGHT = "P | H P"
+SIGNATURE = Signature({
+    "B": Tensor("B N | B G N"), "C": Tensor("B N | B G N"), "x": Tensor(_ROW), "dt": Tensor(_ROW),
+    "z": Tensor(_ROW, optional=True), "A": Tensor("P N | H P N"), "D": Tensor(_WEIGHT), "dt_bias": Tensor(_WEIGHT),
+    "dt_softplus": FLAG, "state_batch_indices": Tensor("B", INTEGERS, optional=True),
+    "state": Tensor("S P N | S H P N")}, also=_enough)
+
 OPERATOR = Operator(
     name="selective_state_update",
     summary="Mamba-2: one token's step of the state, in place, and its output",
@@ -104,6 +120,7 @@ OPERATOR = Operator(
     tolerances={torch.float32: Tolerance(1e-5, 1e-5, 1e-5), torch.bfloat16: Tolerance(2**-8, 2**-7, 1e-5),
                 torch.float16: Tolerance(2**-11, 2**-10, 1e-5)},
     upstream=_PORT,
+    signature=SIGNATURE,
     mutates=("state",),
     left_in=("state",),
 )

@@ -12,7 +12,10 @@ from collections.abc import Callable
 
 import torch
 
+from ported_kernels.arguments import reject
 from ported_kernels.catalog import Case, Inputs, Operator, port_of, with_gaps
+from ported_kernels.signature import DTYPE, FLAG_OR_NONE, INTEGERS, Declaration, Given, Integer, Signature, Tensor
+from ported_kernels.signature import Sizes as Known
 from ported_kernels.ssd.chunk_state_reference import F32, ROUNDED
 from ported_kernels.ssd.formula import Sizes, last_indices, leaf, upstream
 
@@ -108,25 +111,46 @@ def _cases(build: Callable[[Sizes, bool], Inputs]) -> tuple[Case, ...]:
 
 
 def _operator(function: str, summary: str, reference: str, oracle: str, outputs: dict,
-              build: Callable[[Sizes, bool], Inputs]) -> Operator:
+              build: Callable[[Sizes, bool], Inputs], signature: Signature) -> Operator:
     port = upstream("ssd_state_passing", function)
     # All arithmetic is float32; an output is rounded once.
     return Operator(name=function, summary=f"SSD: {summary}", wrapper=port_of(port),
                     reference=f"ported_kernels.ssd.state_passing_reference:{reference}", oracle=oracle,
-                    outputs=outputs, cases=_cases(build), tolerances=ROUNDED, upstream=port)
+                    outputs=outputs, cases=_cases(build), tolerances=ROUNDED, upstream=port, signature=signature)
 
 
 def _given(option: str, source: str) -> Callable[[Inputs], torch.dtype]:
     return lambda inputs: inputs.get(option) or inputs[source].dtype
 
 
+CHUNKS: dict[str, Declaration] = {"states": Tensor("B Z H D"), "dA_chunk_cumsum": Tensor("B H Z")}
+_SEQUENCES: dict[str, Declaration] = {"seq_idx": Tensor("B T", INTEGERS, optional=True),
+                                      "chunk_size": Integer(optional=True)}
+
+
+def _sized(sizes: Known, given: Given) -> None:
+    if given["seq_idx"] is not None and given["chunk_size"] is None:
+        raise reject("chunk_size", "an integer, as seq_idx is given", None)
+
+
+def _convertible(sizes: Known, given: Given) -> None:
+    _sized(sizes, given)
+    states, dtype = given["states"], given["states_dtype"]
+    if dtype not in (None, states.dtype) and torch.empty_like(states).stride() != states.stride():
+        raise reject("states", "memory without gaps, as they are to be converted", f"strides {states.stride()}")
+
+
 OPERATORS = (
     _operator("_state_passing_fwd", "states before each chunk, and the last", "state_passing_fwd_reference",
               "float64 torch on the CPU, from the formula",
-              {"out": _given("out_dtype", "states"), "final_states": F32}, _fwd),
+              {"out": _given("out_dtype", "states"), "final_states": F32}, _fwd,
+              Signature({**CHUNKS, "initial_states": Tensor("B H D", optional=True), **_SEQUENCES, "out_dtype": DTYPE},
+                        _sized)),
     _operator("_state_passing_bwd", "gradients of what each chunk adds, decays, initial state",
               "state_passing_bwd_reference", "float64 autograd through each step",
               {"dstates": _given("dstates_dtype", "dout"), "ddA_chunk_cumsum": F32,
                "dinitstates": _given("dstates_dtype", "dout"), "states_converted": _given("states_dtype", "states")},
-              _bwd),
+              _bwd, Signature({**CHUNKS, "dout": Tensor("B Z H D"), "dfinal_states": Tensor("B H D", optional=True),
+                               **_SEQUENCES, "has_initial_states": FLAG_OR_NONE, "dstates_dtype": DTYPE,
+                               "states_dtype": DTYPE}, _convertible)),
 )

@@ -1,6 +1,10 @@
 """`python -m ported_kernels`: lists, runs, refuses."""
+import sys
+
 import pytest
 
+from migrate import cli
+from migrate.verify import target
 from ported_kernels import catalog, runtime
 from ported_kernels.__main__ import main
 
@@ -29,14 +33,36 @@ def test_default_device_and_case(capsys):
     assert capsys.readouterr().out.splitlines()[0] == "one element"
 
 
+def test_migrate_run_is_the_same(capsys, monkeypatch):
+    """With the port made first."""
+    made = []
+    monkeypatch.setattr(target, "prepare", lambda operators, note: made.extend(operators))
+    assert migrate("run", "bwd_segsum_dadt", "--device", "cpu", "--case", "B1 H2 N2 C16") == 0
+    ours = capsys.readouterr().out
+    assert main(["bwd_segsum_dadt", "--device", "cpu", "--case", "B1 H2 N2 C16"]) == 0
+    assert ours.splitlines()[:-1] == capsys.readouterr().out.splitlines()[:-1], "all but the time"
+    assert made == [catalog.get("bwd_segsum_dadt")]
+
+
+def migrate(*arguments):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as left:
+        patch.setattr(sys, "argv", ["migrate", *arguments])
+        cli.main()
+    return left.value.code or 0
+
+
 @pytest.mark.parametrize("arguments, message", [
     (["nope"], "no operator 'nope'; there are "),
     (["bwd_segsum_dadt", "--case", "nope"], "has no case 'nope'"),
     (["bwd_segsum_dadt", "--dtype", "int8"], "has no dtype 'int8'; it has float32, bfloat16, float16"),
+    (["bwd_segsum_dadt", "--device", "tpu"], "device: expected one of npu, cuda, cpu, got 'tpu'"),
 ])
 def test_refusals(arguments, message, capsys):
     assert main(arguments) == 2
-    assert message in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert message in error and error.count("\n") == 1
+    assert migrate("run", *arguments) == 2
+    assert capsys.readouterr().err == error.replace("ported_kernels: ", "migrate: ", 1)
 
 
 def test_a_missing_device_is_named(capsys):

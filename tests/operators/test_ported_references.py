@@ -148,7 +148,7 @@ def test_rms_norm(upstream):
     x, z, weight, bias = normal(5, 24), normal(5, 24), normal(24), normal(24)
     for first in (True, False):
         want = upstream("layernorm_gated").rms_norm_ref(x, weight, bias, z, 1e-5, 8, first, upcast=False)
-        got = catalog.get("_layer_norm_fwd").load_reference()(x, weight, bias, 1e-5, z, 8, first, True)[0]
+        got = catalog.get("_layer_norm_fwd").load_reference()(x, weight, bias, 1e-5, z, None, 8, first, True)[0]
         assert_close("out", want, got, 1e-7)
 
 
@@ -162,6 +162,21 @@ def test_a_case_passes(operator, ported):
     dtype = torch.bfloat16 if torch.bfloat16 in operator.dtypes else torch.float32
     result = try_case(operator, case, dtype, "cpu", 1)
     assert result.verdict == Verdict.PASSED, result.reason
+
+
+@pytest.mark.parametrize("name", ["chunk_scan", "rmsnorm_fn"])
+def test_backward_of_an_autograd_function(name, ported):
+    """As a user calls it: out.backward, with nothing entered."""
+    import ported_kernels
+
+    operator = catalog.get(name)
+    inputs = operator.cases[0].build(0, torch.float32)
+    held = {leaf: inputs[leaf].requires_grad_() for leaf in operator.leaves if inputs.get(leaf) is not None}
+    out = getattr(ported_kernels, name)(**{key: inputs[key] for key in inputs if key != "dout"})
+    out.backward(inputs["dout"])
+    want = dict(zip(("out", *operator.leaves), operator.load_reference()(**inputs), strict=True))
+    for leaf, value in held.items():
+        assert_close(leaf, want[leaf], value.grad, 1e-5, dtype=torch.float32)
 
 
 FAULTS = {     # operator, case, the first place with this text in the named kernel, what comes there

@@ -183,6 +183,17 @@ def test_an_input_that_changes_is_noticed():
     assert outcome(wrapper).reason == "z: changed, though not documented"
 
 
+def test_an_input_in_a_tuple_that_changes_is_noticed():
+    operator = catalog.get("mamba3_siso_fwd")
+    case = operator.case("T37 K24 V20, grouped, D, Z, states")
+
+    def wrapper(**inputs):
+        inputs["Initial_States"][1][0, 0, 0] += 1
+        return operator.load_reference()(**inputs)
+    result = try_case(operator, case, torch.float32, "cpu", 0, wrapper=wrapper)
+    assert "Initial_States[1]: changed, though not documented" in result.reason
+
+
 def test_memory_between_the_elements_of_a_view_is_watched():
     def wrapper(dSSdA, SSdA, ddt_out, chunk_size):
         out = bwd_segsum_dadt(dSSdA, SSdA, ddt_out, chunk_size)
