@@ -60,7 +60,12 @@ class Types:
 
     def _offset(self, node: cst.BaseExpression) -> None:
         """What is added to a pointer is an integer, and so is all that it is the sum and product of."""
+        if node in self._offsets:
+            return
         self._offsets.add(node)
+        if isinstance(node, cst.Name):
+            for value in self._pointers.values.get(node.value, ()):
+                self._offset(value)
         if isinstance(node, cst.BinaryOperation) and not isinstance(node.operator, (cst.Divide, cst.Power)):
             self._offset(node.left)
             self._offset(node.right)
@@ -326,7 +331,7 @@ class Fold:
         names = targets(node)
         if self.dead and names and set(names) & self.dead:
             if set(names) <= self.dead and pure(self.source, node.value):
-                self._say(node, "nothing reads it any more")
+                self._say(node, "what only the code that has gone read goes too")
                 return None
             return shrunk(node, self.dead, self.source) if isinstance(node, cst.Assign) else node
         return _changed(node, {"value": _bare(node.value, self.expression(node.value))})
@@ -642,6 +647,9 @@ def _boolean_value(node: cst.BaseExpression) -> bool:
 
 
 def _number(node: cst.BaseExpression) -> Any:
+    """An integer that is written; `False * x` is `0 * x`."""
+    if isinstance(node, cst.Name):
+        return {"True": 1, "False": 0}.get(node.value)
     return node.evaluated_value if isinstance(node, cst.Integer) else None
 
 

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from migrate.analysis.autotune import is_autotune
+from migrate.analysis.control import bindings
 from migrate.analysis.kernels import HEURISTICS, Kernel
 from migrate.analysis.known import PRESENT, UNKNOWN, Known
 from migrate.analysis.launches import Launch
 from migrate.asked import Literal
-from migrate.edit import code, is_atom, parenthesised
+from migrate.edit import code, is_atom, parameters, parenthesised
 from migrate.source import Source
 from migrate.tree import find
 from rules.host.contiguous_inputs import stands_alone
@@ -35,6 +36,7 @@ class Outside:
     stay: dict[str, str] = field(default_factory=dict)
     everything_stays: str = ""
     conditions: dict[Launch, list[str]] = field(default_factory=dict)
+    never: dict[Launch, list[str]] = field(default_factory=dict)     # slices that would have to be None
 
     @property
     def known(self) -> Known:
@@ -258,6 +260,7 @@ def clause_of(where: cst.ListComp, element: cst.BaseExpression) -> cst.CompFor |
 def _conditions(found: Outside, launch: Launch) -> list[str]:
     """What has to hold on the host for the values that are folded in, as far as the launch does not show it."""
     out: list[str] = []
+    found.never[launch] = []
     tests = {h.name: h.test for h in heuristics(found.kernel)}
     explicit = found.asked
     for name, value in found.values.items():
@@ -334,6 +337,9 @@ def _condition(found: Outside, launch: Launch, name: str, passed: cst.BaseExpres
         found.stay[name] = "a launch passes an expression that binds a name"
         return
     out.append(_says(passed, value))
+    base = passed.left if isinstance(passed, cst.Comparison) else passed
+    if out[-1].endswith(" is None") and next(find(base, cst.Slice), None) is not None:
+        found.never[launch].append(code(base))
 
 
 def _says(passed: cst.BaseExpression, value: Literal) -> str:
@@ -367,11 +373,13 @@ def grid_function(launch: Launch) -> cst.Lambda | cst.FunctionDef | None:
     value = launch.source_value(grid)
     if isinstance(value, cst.Lambda):
         return value
-    inside = [f for f in find(launch.function.body, cst.FunctionDef) if f.name.value == grid.value] \
-        if launch.function is not None else []
-    if len(inside) == 1:
-        return inside[0]
-    return None if inside else launch.source.definitions.get(grid.value)
+    if launch.function is not None:
+        inside = [f for f in find(launch.function.body, cst.FunctionDef) if f.name.value == grid.value]
+        if inside or any(n == grid.value for n, _, _ in bindings(launch.function)) or any(
+                p.name.value == grid.value for p in parameters(launch.function)):
+            return inside[0] if len(inside) == 1 else None
+    function = launch.source.definitions.get(grid.value)
+    return function if function is not None and launch.source.tree.parent(function) is None else None
 
 
 def argument_of(function: cst.Lambda | cst.FunctionDef) -> str:

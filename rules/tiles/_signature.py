@@ -25,7 +25,8 @@ from rules.tiles._outside import (
     written,
 )
 
-LINE = 110
+LINE = 120
+REASON = '"the kernel is specialised for this"'
 NAMED = frozenset({"do_not_specialize", "do_not_specialize_on_alignment", "key", "reset_to_zero", "restore_value"})
 Item = TypeVar("Item", cst.DictElement, cst.Element, cst.Arg)
 
@@ -79,27 +80,35 @@ def number(found: Outside, name: str, gone: Container[str]) -> cst.BaseExpressio
 
 
 def _without_configs(decorator: cst.Decorator, found: Outside, gone: Container[str]) -> cst.Decorator:
-    """Configurations with another value than the one given go; the others lose the constant."""
-    source = found.kernel.source
+    """Configurations with another value than the one given go; the others lose a constant that has left."""
     while True:
-        hit = next(((c, e, n) for c, e, n in configs(source, decorator) if n in gone and n in found.values), None)
-        if hit is None:
+        new = _one_config_less(decorator, found, gone)
+        if new is None:
             return decorator
-        call, element, name = hit
-        where = _list_around(decorator, call)
+        decorator = new
+
+
+def _one_config_less(decorator: cst.Decorator, found: Outside, gone: Container[str]) -> cst.Decorator | None:
+    for call, element, name in configs(found.kernel.source, decorator):
+        if name not in found.values:
+            continue
+        where, value = _list_around(decorator, call), found.values[name]
         table = cst.ensure_type(call.args[0].value, cst.Dict)
-        rest = table.with_changes(elements=without(table.elements, element))
-        bare = call.with_changes(args=[call.args[0].with_changes(value=rest), *call.args[1:]])
+        left = table.with_changes(elements=without(table.elements, element)) if name in gone else table
+        bare = call.with_changes(args=[call.args[0].with_changes(value=left), *call.args[1:]])
         if isinstance(where, cst.ListComp):
             clause = clause_of(where, element.value)
             assert clause is not None
-            new = _without_clause(where.with_deep_changes(call, args=bare.args), clause, found.values[name])
-            decorator = cst.ensure_type(decorator.deep_replace(where, new), cst.Decorator)
-        elif isinstance(where, cst.List) and not _equal(element.value, found.values[name]):
+            elt = where.with_changes(elt=bare)
+            new = _without_clause(elt, clause, value) if name in gone else _narrowed(elt, clause, value)
+            if not new.deep_equals(where):
+                return cst.ensure_type(decorator.deep_replace(where, new), cst.Decorator)
+        elif isinstance(where, cst.List) and not _equal(element.value, value):
             item = next(e for e in where.elements if e.value is call)
-            decorator = decorator.with_deep_changes(where, elements=without(where.elements, item))
-        else:
-            decorator = decorator.with_deep_changes(call, args=bare.args)
+            return decorator.with_deep_changes(where, elements=without(where.elements, item))
+        elif left is not table:
+            return decorator.with_deep_changes(call, args=bare.args)
+    return None
 
 
 def _list_around(decorator: cst.Decorator, call: cst.Call) -> cst.List | cst.ListComp | None:
@@ -118,26 +127,36 @@ def _without_clause(where: cst.ListComp, clause: cst.CompFor, value: Literal) ->
     """`for BV in [32, 64]` goes, or becomes `for BV in [64]` where more than the constant reads BV."""
     name = cst.ensure_type(clause.target, cst.Name).value
     reads = sum(n.value == name for n in find(where, cst.Name)) - 1
+    chain = _clauses(where)
+    if reads or clause.ifs:
+        return _narrowed(where, clause, value)
+    if len(chain) == 1:
+        return cst.List([cst.Element(where.elt)], lbracket=where.lbracket, rbracket=where.rbracket)
+    at = chain.index(clause)
+    del chain[at]
+    if at < len(chain):
+        chain[at] = chain[at].with_changes(whitespace_before=clause.whitespace_before)
+    return _chained(where, chain)
+
+
+def _narrowed(where: cst.ListComp, clause: cst.CompFor, value: Literal) -> cst.ListComp:
+    new = clause.with_changes(iter=cst.List([cst.Element(literal(value))]))
+    return _chained(where, [new if c is clause else c for c in _clauses(where)])
+
+
+def _clauses(where: cst.ListComp) -> list[cst.CompFor]:
+    chain: list[cst.CompFor] = []
     current: cst.CompFor | None = where.for_in
-    chain = []
     while current is not None:
         chain.append(current)
         current = current.inner_for_in
-    at = next(i for i, c in enumerate(chain) if cst.ensure_type(c.target, cst.Name).value == name) \
-        if all(isinstance(c.target, cst.Name) for c in chain) else chain.index(clause)
-    if reads or chain[at].ifs:
-        chain[at] = chain[at].with_changes(iter=cst.List([cst.Element(literal(value))]))
-    elif len(chain) == 1:
-        return cst.List([cst.Element(where.elt)], lbracket=where.lbracket, rbracket=where.rbracket)
-    else:
-        before = chain[at].whitespace_before
-        del chain[at]
-        if at < len(chain):
-            chain[at] = chain[at].with_changes(whitespace_before=before)
+    return chain
+
+
+def _chained(where: cst.ListComp, chain: Sequence[cst.CompFor]) -> cst.ListComp:
     inner: cst.CompFor | None = None
     for part in reversed(chain):
         inner = part.with_changes(inner_for_in=inner)
-    assert inner is not None
     return where.with_changes(for_in=inner)
 
 
@@ -238,12 +257,11 @@ def launch_edits(found: Outside, gone: Container[str]) -> dict[cst.CSTNode, Edit
 
 def assertions(found: Outside, launch: Launch) -> list[str]:
     """The conditions of a launch, as many to a line as fit."""
-    reason = f'"{found.kernel.name} is specialised for these values"'
     lines: list[str] = []
-    room = LINE - len("assert , ") - len(reason) - 8
+    room = LINE - len("assert , ") - len(REASON) - 8
     for condition in found.conditions.get(launch, ()):
         if lines and len(lines[-1]) + len(" and ") + len(condition) <= room:
             lines[-1] += f" and {condition}"
         else:
             lines.append(condition)
-    return [f"assert {line}, {reason}" for line in lines]
+    return [f"assert {line}, {REASON}" for line in lines]

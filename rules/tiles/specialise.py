@@ -58,11 +58,13 @@ class Specialise(Rule):
         node = kernel.node.with_changes(
             decorators=decorators, params=_signature.parameters(found, gone) if gone else kernel.node.params,
             body=body.with_assertions(gone))
+        staying: dict[str, list[str]] = {}
         for name in found.asked:
-            reason = found.keeps(name)
-            if name in body.values and name not in gone and reason and reason != SPLIT:
-                self.report(kernel.node.name, f"`{name}` stays a parameter of `{kernel.name}`, with a static assertion: "
-                                              f"{reason}")
+            if name in body.values and name not in gone and found.keeps(name) != SPLIT:
+                staying.setdefault(found.keeps(name), []).append(f"`{name}`")
+        for reason, names in staying.items():
+            self.report(kernel.node.name, f"{', '.join(names)} of `{kernel.name}` stay{'s' if len(names) == 1 else ''}, "
+                                          f"checked by a static assertion: {reason}")
         if code(node) == code(kernel.node):
             return []
         edits.update(_signature.launch_edits(found, gone))
@@ -105,9 +107,9 @@ class Specialise(Rule):
             more = f"; {', '.join(dead)}: only what has gone read " + ("it" if len(dead) == 1 else "them") if dead else ""
             self._add(nodes[0], f"`{kernel.name}` and its launches lose {len(gone)} parameters{more}", tuple(nodes))
         for launch in found.launches:
-            lines = _signature.assertions(found, launch)
-            if lines:
-                self._add(launch.call, f"the launch states what `{kernel.name}` is specialised for", (launch.call,))
+            if found.conditions.get(launch):
+                never = "".join(f"; `{text}` is never None, so this launch will fail" for text in found.never[launch])
+                self._add(launch.call, f"the launch states what `{kernel.name}` is specialised for{never}", (launch.call,))
         return True
 
 
