@@ -120,7 +120,8 @@ class Known:
         left, right = self.value(node.left, test=test), self.value(node.right, test=test)
         if left is not UNKNOWN and left is not PRESENT:
             return left if bool(left) is ends else right
-        if test and right is not UNKNOWN and right is not PRESENT and bool(right) is ends and pure(self.source, node.left):
+        settles = right is not UNKNOWN and right is not PRESENT and bool(right) is ends
+        if test and settles and pure(self.source, node.left):
             return right
         return UNKNOWN
 

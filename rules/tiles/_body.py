@@ -76,7 +76,7 @@ class Body:
             if new is body:
                 break
             body = new
-        return body
+        return _without_last_return(body, self.kernel.node.body)
 
     def _alive(self, body: cst.BaseSuite) -> cst.BaseSuite:
         """Without assignments of names that something read before, and nothing does now."""
@@ -118,6 +118,16 @@ def _fact(name: str, value: Literal) -> str:
     if isinstance(value, bool):
         return name if value else f"not {name}"
     return f"{name} == {code(literal(value))}"
+
+
+def _without_last_return(body: cst.BaseSuite, was: cst.BaseSuite) -> cst.BaseSuite:
+    """A bare `return` that has become the last statement of a function says nothing."""
+    last = body.body[-1]
+    if (last is not was.body[-1] and isinstance(body, cst.IndentedBlock) and len(body.body) > 1
+            and isinstance(last, cst.SimpleStatementLine) and len(last.body) == 1
+            and isinstance(last.body[0], cst.Return) and last.body[0].value is None):
+        return body.with_changes(body=body.body[:-1])
+    return body
 
 
 def _empty() -> cst.IndentedBlock:

@@ -54,9 +54,9 @@ class Types:
         for node in find(kernel.node.body, cst.BinaryOperation):
             if isinstance(node.operator, (cst.Add, cst.Subtract)) and self.pointer(node.left):
                 self._offset(node.right)
-        for node in find(kernel.node.body, cst.AugAssign):
-            if self.pointer(node.target):
-                self._offset(node.value)
+        for step in find(kernel.node.body, cst.AugAssign):
+            if self.pointer(step.target):
+                self._offset(step.value)
 
     def _offset(self, node: cst.BaseExpression) -> None:
         """What is added to a pointer is an integer, and so is all that it is the sum and product of."""
@@ -148,7 +148,7 @@ class Fold:
             body = self.suite(node.body)
             changes: dict[str, Any] = {"body": body or _nothing()}
             if isinstance(node, cst.While):
-                changes["test"] = self.expression(node.test, test=True)
+                changes["test"] = self._test(node.test)
             out.add(_changed(node, changes))
         else:
             out.add(node)
@@ -170,7 +170,7 @@ class Fold:
                 return self._if(node.orelse.with_changes(leading_lines=lines), node.orelse, out)
             out.drop(node)
             return False
-        test, body, orelse = self.expression(node.test, test=True), self.suite(node.body), self._orelse(node.orelse)
+        test, body, orelse = self._test(node.test), self.suite(node.body), self._orelse(node.orelse)
         out.put(node, joined(node, test, body, orelse, self.source))
         return False
 
@@ -189,7 +189,7 @@ class Fold:
             return None if body is None else cst.Else(body, leading_lines=node.leading_lines)
         if truth is False:
             return self._orelse(node.orelse)
-        test, body, orelse = self.expression(node.test, test=True), self.suite(node.body), self._orelse(node.orelse)
+        test, body, orelse = self._test(node.test), self.suite(node.body), self._orelse(node.orelse)
         new = joined(node, test, body, orelse, self.source)
         if isinstance(new, cst.If) or new is None:
             return new
@@ -213,6 +213,9 @@ class Fold:
         if isinstance(body, cst.IndentedBlock):
             out.carry([x for x in body.footer if x.comment])
         return not first and _ends(out.body[-1])
+
+    def _test(self, node: cst.BaseExpression) -> cst.BaseExpression:
+        return _bare(node, self.expression(node, test=True))
 
     def _truth(self, test: cst.BaseExpression, truth: bool = True) -> bool | None:
         """None where it is not known, or known without the values that were given: such code was there before."""
@@ -320,9 +323,9 @@ class Fold:
     def _asserted(self, small: cst.BaseSmallStatement) -> cst.BaseExpression | None:
         if isinstance(small, cst.Assert):
             return small.test
-        if isinstance(small, cst.Expr) and isinstance(small.value, cst.Call) and small.value.args:
-            if called(self.source, small.value.func) == "triton.language.static_assert":
-                return small.value.args[0].value
+        if (isinstance(small, cst.Expr) and isinstance(small.value, cst.Call) and small.value.args
+                and called(self.source, small.value.func) == "triton.language.static_assert"):
+            return small.value.args[0].value
         return None
 
     def _assignment(self, node: cst.Assign | cst.AnnAssign | cst.AugAssign) -> cst.BaseSmallStatement | None:
@@ -341,8 +344,7 @@ class Fold:
     def expression(self, node: Any, *, test: bool = False, device: bool = True) -> Any:
         """The expression with known names as numbers. `device` says that a number may stand for what the compiler
         keeps in a register."""
-        if isinstance(node, (cst.Integer, cst.Float, cst.SimpleString, *LEAVES)) or not self.known.text and not test \
-                and not self._decides(node):
+        if isinstance(node, (cst.Integer, cst.Float, cst.SimpleString, *LEAVES)):
             return node
         if self._mentions(node) and (device or not _on_device(self.source, node)):
             value = self.known.only_text().value(node, test=test)
@@ -360,9 +362,6 @@ class Fold:
         if isinstance(node, (cst.Attribute, cst.Subscript)):
             return self._member(node)
         return self._map(node)
-
-    def _decides(self, node: cst.CSTNode) -> bool:
-        return next(find(node, cst.IfExp, cst.BooleanOperation), None) is not None
 
     def _mentions(self, node: cst.CSTNode) -> bool:
         return any(n.value in self.known.text for n in find(node, cst.Name))
@@ -409,12 +408,12 @@ class Fold:
         """`0 + x`, `x - 0`, `x * 1`, `x // 1` of integers are `x`; `0 * x` is 0 for a scalar."""
         how = type(node.operator)
         a, b = _number(left), _number(right)
-        if b == {cst.Add: 0, cst.Subtract: 0, cst.Multiply: 1, cst.FloorDivide: 1}.get(how, UNKNOWN):
-            if self.types.integer(node.left) or (b == 0 and self.types.pointer(node.left)):
-                return left
-        if a == {cst.Add: 0, cst.Multiply: 1}.get(how, UNKNOWN):
-            if self.types.integer(node.right) or (a == 0 and self.types.pointer(node.right)):
-                return right
+        if (b == {cst.Add: 0, cst.Subtract: 0, cst.Multiply: 1, cst.FloorDivide: 1}.get(how, UNKNOWN)
+                and (self.types.integer(node.left) or (b == 0 and self.types.pointer(node.left)))):
+            return left
+        if (a == {cst.Add: 0, cst.Multiply: 1}.get(how, UNKNOWN)
+                and (self.types.integer(node.right) or (a == 0 and self.types.pointer(node.right)))):
+            return right
         if how is cst.Multiply and 0 in (a, b):
             other = node.right if a == 0 else node.left
             if self.types.integer(other) and self.types.scalar(other) and pure(self.source, other):
@@ -423,12 +422,12 @@ class Fold:
 
     def _member(self, node: cst.Attribute | cst.Subscript) -> cst.BaseExpression:
         """A number has no methods and no items: `K.to(...)` and `(K // 2).to(...)` keep their names."""
-        base = node.value
+        base: cst.BaseExpression = node.value
+        new: cst.BaseExpression = base
         if isinstance(base, cst.Name) and base.value in self.known.text:
             if isinstance(node, cst.Attribute) and node.attr.value == "value":
                 self.replaced.append(base)
                 return literal(self.known.text[base.value])
-            new = base
         else:
             new = self.expression(base)
             if _is_literal(new) and new is not base:
@@ -479,7 +478,8 @@ def joined(node: cst.If, test: cst.BaseExpression, body: cst.BaseSuite | None, o
         return None
     if body is None and orelse is not None:
         rest = orelse.body if isinstance(orelse, cst.Else) else cst.IndentedBlock([orelse])
-        return node.with_changes(test=inverse(test), body=rest, orelse=None, whitespace_before_test=cst.SimpleWhitespace(" "))
+        return node.with_changes(test=inverse(test), body=rest, orelse=None,
+                                 whitespace_before_test=cst.SimpleWhitespace(" "))
     return _changed(node, {"test": test, "body": body or _nothing(), "orelse": orelse})
 
 
@@ -626,9 +626,7 @@ def _read_outside(root: cst.CSTNode, loop: cst.For, name: str) -> bool:
             return True
         if isinstance(node, cst.For) and isinstance(node.target, cst.Name) and node.target.value == name:
             stack.append(node.iter)
-        elif isinstance(node, cst.Arg):
-            stack.append(node.value)
-        elif isinstance(node, cst.Attribute):
+        elif isinstance(node, (cst.Arg, cst.Attribute)):
             stack.append(node.value)
         else:
             stack += children(node)

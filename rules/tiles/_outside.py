@@ -53,13 +53,13 @@ def outside(kernel: Kernel, given: dict[str, Literal], split: tuple[str, ...]) -
     refused: dict[str, str] = {}
     stay = {name: SPLIT for name in given if name in split}
     while True:
+        before = len(refused) + len(stay)
         values = {n: v for n, v in given.items() if n not in refused}
         found = Outside(kernel, launches, values, refused=refused, stay=stay)
         found.asked = dict(found.values)
         found.everything_stays = _used_elsewhere(source, kernel, launches)
         _heuristics(found)
         _tuned(found)
-        before = len(refused) + len(stay)
         for launch in launches:
             found.conditions[launch] = _conditions(found, launch)
         if len(refused) + len(stay) == before:
@@ -264,6 +264,9 @@ def _conditions(found: Outside, launch: Launch) -> list[str]:
     tests = {h.name: h.test for h in heuristics(found.kernel)}
     explicit = found.asked
     for name, value in found.values.items():
+        bound = launch.args.get(name)
+        if bound is not None and bound.index is None and _contradicts(found, launch, name, bound.value, value):
+            continue
         if found.keeps(name) or name in found.refused:
             continue
         if name in tests:
@@ -280,7 +283,6 @@ def _conditions(found: Outside, launch: Launch) -> list[str]:
         elif name not in explicit:
             continue
         else:
-            bound = launch.args.get(name)
             if bound is not None and bound.index is not None:
                 found.stay[name] = "a launch passes it as part of a tuple"
                 continue
@@ -325,13 +327,18 @@ def _at_launch(found: Outside, launch: Launch, test: cst.BaseExpression) -> cst.
     return None if missing else new
 
 
+def _contradicts(found: Outside, launch: Launch, name: str, passed: cst.BaseExpression, value: Literal) -> bool:
+    known = Known(launch.source).value(passed)
+    if known is UNKNOWN or known is PRESENT or _same(known, value):
+        return False
+    line = launch.source.tree.span(launch.call)[0]
+    found.refused[name] = f"the launch at line {line} passes {known!r}"
+    return True
+
+
 def _condition(found: Outside, launch: Launch, name: str, passed: cst.BaseExpression, value: Literal,
                out: list[str]) -> None:
-    known = Known(launch.source).value(passed)
-    if known is not UNKNOWN and known is not PRESENT:
-        if not _same(known, value):
-            line = launch.source.tree.span(launch.call)[0]
-            found.refused[name] = f"the launch at line {line} passes {known!r}"
+    if _contradicts(found, launch, name, passed, value) or Known(launch.source).value(passed) is not UNKNOWN:
         return
     if next(find(passed, cst.NamedExpr, cst.Await), None) is not None:
         found.stay[name] = "a launch passes an expression that binds a name"

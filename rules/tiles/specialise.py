@@ -4,7 +4,7 @@ from __future__ import annotations
 import libcst as cst
 
 from migrate.analysis.kernels import Kernel
-from migrate.analysis.settings import given
+from migrate.analysis.constants import given
 from migrate.asked import Asked, Literal, Setting
 from migrate.edit import code
 from migrate.errors import MigrateError
@@ -63,8 +63,9 @@ class Specialise(Rule):
             if name in body.values and name not in gone and found.keeps(name) != SPLIT:
                 staying.setdefault(found.keeps(name), []).append(f"`{name}`")
         for reason, names in staying.items():
-            self.report(kernel.node.name, f"{', '.join(names)} of `{kernel.name}` stay{'s' if len(names) == 1 else ''}, "
-                                          f"checked by a static assertion: {reason}")
+            stay = "stays" if len(names) == 1 else "stay"
+            self.report(kernel.node.name, f"{', '.join(names)} of `{kernel.name}` {stay}, checked by a static assertion: "
+                                          f"{reason}")
         if code(node) == code(kernel.node):
             return []
         edits.update(_signature.launch_edits(found, gone))
@@ -96,21 +97,27 @@ class Specialise(Rule):
             return False
         values = ", ".join(f"{name} = {value!r}" for name, value in found.asked.items() if name in body.values)
         self.together(edits, f"`{kernel.name}` is specialised for {values}", at=kernel.node.name)
-        for name, nodes in numbers.items():
-            if name in body.values:
-                self._add(nodes[0], f"`{name}` is {body.values[name]!r}", tuple(nodes))
+        for number, nodes in numbers.items():
+            if number in body.values:
+                self._add(nodes[0], f"`{number}` is {body.values[number]!r}", tuple(nodes))
         for text, nodes in places.items():
             self._add(nodes[0], text, tuple(nodes))
         if gone:
             nodes = [kernel.params[name].node for name in gone]
-            dead = [f"`{name}`" for name in gone if name not in found.values]
-            more = f"; {', '.join(dead)}: only what has gone read " + ("it" if len(dead) == 1 else "them") if dead else ""
-            self._add(nodes[0], f"`{kernel.name}` and its launches lose {len(gone)} parameters{more}", tuple(nodes))
+            dead = ", ".join(f"`{name}`" for name in gone if name not in found.values)
+            more = f"; only what has gone read {dead}" if dead else ""
+            self._add(nodes[0], f"`{kernel.name}` and its launches lose {_count(len(gone), 'parameter')}{more}",
+                      tuple(nodes))
         for launch in found.launches:
             if found.conditions.get(launch):
                 never = "".join(f"; `{text}` is never None, so this launch will fail" for text in found.never[launch])
-                self._add(launch.call, f"the launch states what `{kernel.name}` is specialised for{never}", (launch.call,))
+                self._add(launch.call, f"the launch states what `{kernel.name}` is specialised for{never}",
+                          (launch.call,))
         return True
+
+
+def _count(n: int, what: str) -> str:
+    return f"{n} {what}" if n == 1 else f"{n} {what}s"
 
 
 def _leaving(found: Outside, body: Body) -> tuple[list[str], list[cst.Decorator], dict[cst.CSTNode, Edit]]:

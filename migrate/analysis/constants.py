@@ -51,7 +51,8 @@ def _check(source: Source, path: str, setting: Setting) -> None:
     if any(_settable(k, setting.name, setting.value) for k in having):
         return
     if having:
-        raise UsageError(f"--set {setting}: {setting.name} of {having[0].name} is a run-time argument, not tl.constexpr")
+        raise UsageError(f"--set {setting}: {setting.name} of {having[0].name} is a run-time argument, "
+                         "not tl.constexpr")
     where = setting.kernel or f"no kernel of {path}"
     names = dict.fromkeys(name for k in asked for name, p in k.params.items() if p.constexpr)
     has = "has no" if setting.kernel else "has a"
