@@ -1,6 +1,8 @@
 """The body of a kernel with given values folded in, and without what nothing reads after that."""
 from __future__ import annotations
 
+from collections.abc import Collection
+
 import libcst as cst
 
 from migrate.analysis.control import bindings
@@ -45,16 +47,27 @@ class Body:
         return {name: f"{tl}.static_assert({_fact(name, value)})" for name, value in self.found.asked.items()
                 if name in self.values}
 
+    @property
+    def bare(self) -> cst.BaseSuite:
+        """The body without those assertions."""
+        return self._without(self.stated.values())
+
+    def _without(self, texts: Collection[str]) -> cst.BaseSuite:
+        left = [s for s in self.new.body if code(s.with_changes(leading_lines=[])).strip() not in texts] \
+            if isinstance(self.new, cst.IndentedBlock) else []
+        return self.new.with_changes(body=left) if left and len(left) < len(self.new.body) else self.new
+
     def with_assertions(self, gone: list[str]) -> cst.BaseSuite:
         """What a parameter that stays has to be is checked when the kernel is compiled."""
-        have = {code(s).strip() for s in find(self.new, cst.Expr)}
-        tl = self.kernel.source.tree.module
-        lines = [statement(text, tl) for name, text in self.stated.items() if name not in gone and text not in have]
-        if not lines or not isinstance(self.new, cst.IndentedBlock):
-            return self.new
-        body = list(self.new.body)
+        new = self._without([text for name, text in self.stated.items() if name in gone])
+        have = {code(s).strip() for s in find(new, cst.Expr)}
+        module = self.kernel.source.tree.module
+        lines = [statement(text, module) for name, text in self.stated.items() if name not in gone and text not in have]
+        if not lines or not isinstance(new, cst.IndentedBlock):
+            return new
+        body = list(new.body)
         at = 1 if self.kernel.node.get_docstring() is not None and len(body) > 1 else 0
-        return self.new.with_changes(body=[*body[:at], *lines, *body[at:]])
+        return new.with_changes(body=[*body[:at], *lines, *body[at:]])
 
     def _folded(self) -> cst.BaseSuite:
         body = self.kernel.node.body

@@ -122,7 +122,7 @@ def _count(n: int, what: str) -> str:
 
 def _leaving(found: Outside, body: Body) -> tuple[list[str], list[cst.Decorator], dict[cst.CSTNode, Edit]]:
     """Parameters that leave, with the decorators and grids that are left."""
-    read = reads(body.new).keys() | assigned(body.new)
+    read = reads(body.bare).keys() | assigned(body.bare)
     was_read = reads(found.kernel.node.body)
     gone = [name for name in found.kernel.params if name not in read and not found.keeps(name)
             and (name in body.values or name in was_read)]
