@@ -65,7 +65,7 @@ class Body:
         lines = [statement(text, module) for name, text in self.stated.items() if name not in gone and text not in have]
         if not lines or not isinstance(new, cst.IndentedBlock):
             return new
-        body = list(new.body)
+        body = [s for s in new.body if not _says_nothing(s)]
         at = 1 if self.kernel.node.get_docstring() is not None and len(body) > 1 else 0
         return new.with_changes(body=[*body[:at], *lines, *body[at:]])
 
@@ -141,6 +141,10 @@ def _without_last_return(body: cst.BaseSuite, was: cst.BaseSuite) -> cst.BaseSui
             and isinstance(last.body[0], cst.Return) and last.body[0].value is None):
         return body.with_changes(body=body.body[:-1])
     return body
+
+
+def _says_nothing(statement: cst.CSTNode) -> bool:
+    return isinstance(statement, cst.SimpleStatementLine) and all(isinstance(s, cst.Pass) for s in statement.body)
 
 
 def _empty() -> cst.IndentedBlock:

@@ -58,6 +58,20 @@ class Types:
             if self.pointer(step.target):
                 self._offset(step.value)
 
+        self._counts = self._integer_names(kernel)
+
+    def _integer_names(self, kernel: Kernel) -> set[str]:
+        """Local names of which every value is an integer: assume so of all, and take back what does not hold."""
+        bound = [b for b in bindings(kernel.node.body) if b[0] not in kernel.params]
+        self._counts = {name for name, _, _ in bound}
+        while True:
+            wrong = {name for name, node, value in bound if name in self._counts and not (
+                self.integer(value) if value is not None and not isinstance(node, cst.NamedExpr)
+                else isinstance(node, cst.For) and called(self.source, _func(node.iter)) in LOOPS)}
+            if not wrong:
+                return self._counts
+            self._counts -= wrong
+
     def _offset(self, node: cst.BaseExpression) -> None:
         """What is added to a pointer is an integer, and so is all that it is the sum and product of."""
         if node in self._offsets:
@@ -75,6 +89,11 @@ class Types:
             return True
         if node in self._offsets or self._tiles.of(node).dtype in INTEGERS:
             return True
+        if isinstance(node, cst.Name):
+            return node.value in self._counts
+        if isinstance(node, cst.Call) and isinstance(node.func, cst.Attribute) and node.func.attr.value == "to":
+            return len(node.args) == 1 and called(self.source, node.args[0].value) in (
+                "triton.language.int32", "triton.language.int64")
         return (isinstance(node, cst.BinaryOperation) and not isinstance(node.operator, (cst.Divide, cst.Power))
                 and self.integer(node.left) and self.integer(node.right))
 
