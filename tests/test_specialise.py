@@ -12,8 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, strategies
 from hypothesis import settings as hypothesis_settings
 
-from migrate import engine
+from migrate import cli, engine
 from migrate.asked import Asked, settings
+from migrate.errors import MigrateError
 from migrate.source import Source
 from rules.tiles.specialise import Specialise
 
@@ -79,13 +80,80 @@ def test_windows_line_endings(before: str, after: str, words: str) -> None:
     assert specialised(before.replace("\n", "\r\n"), words).final.text == after.replace("\n", "\r\n")
 
 
+FLAGS = HEAD + """@triton.jit
+def kernel(x, y, n, K: tl.constexpr, USE: tl.constexpr):
+    tl.static_assert(K <= 64)
+    at = tl.arange(0, K)
+    v = tl.load(x + at)
+    if USE and K > 32:
+        v = v + n
+    tl.store(y + at, v)
+
+
+@triton.jit
+def helper(x, SIZE: tl.constexpr):
+    return x + SIZE
+"""
+
+
+def test_an_assertion_that_fails_is_an_error() -> None:
+    with pytest.raises(MigrateError, match=r"kernel kernel, line 6: `tl.static_assert\(K <= 64\)` does not hold"):
+        specialised(FLAGS, "K=128")
+
+
+def test_a_constant_to_split_decides_but_keeps_its_name() -> None:
+    outcome = specialised(FLAGS, "K=64 USE=True", split=("K",))
+    assert "tl.static_assert(K == 64)\n" in outcome.final.text
+    assert "at = tl.arange(0, K)" in outcome.final.text
+    assert "    v = v + n\n" in outcome.final.text
+    assert "USE" not in outcome.final.text
+    assert not outcome.open
+    assert not engine.apply(outcome.final, [Specialise]).steps
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    ("Q=1", "no kernel of kernel.py has a tl.constexpr parameter Q; there are K, USE"),
+    ("n=1", "n of kernel is a run-time argument, not tl.constexpr"),
+    ("other.K=1", "kernel.py has no kernel other; it has kernel, helper"),
+    ("kernel.SIZE=1", "kernel has no tl.constexpr parameter SIZE; there are K, USE"),
+    ("SIZE=1", "no kernel of kernel.py has a tl.constexpr parameter SIZE; there are K, USE"),
+])
+def test_what_cannot_be_set_is_an_error_before_anything_is_written(words: str, message: str, tmp_path: Path,
+                                                                  capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "kernel.py").write_text(FLAGS)
+    code = cli.main(["port", str(tmp_path / "kernel.py"), "-o", str(tmp_path / "out"), "--set", *words.split()])
+    assert code == 2
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_the_port_says_what_was_set(tmp_path: Path) -> None:
+    (tmp_path / "kernel.py").write_text(FLAGS)
+    words = ["K=64", "USE=True", "helper.SIZE=4"]
+    assert cli.main(["port", str(tmp_path / "kernel.py"), "-o", str(tmp_path / "out"), "--set", *words]) == 0
+    text = (tmp_path / "out" / "kernel.py").read_text()
+    assert "--set K=64 USE=True helper.SIZE=4\n" in text
+    assert "def kernel(x, y, n):" in text
+    assert "return x + 4" in text
+
+
+def test_each_change_has_its_reason() -> None:
+    found = specialised(FLAGS, "K=64 USE=True").steps[0].findings
+    said = {f.message: f.line for f in found}
+    assert said["`kernel` is specialised for K = 64, USE = True"] == 6
+    assert said["`K` is 64"] == 8
+    assert said["`USE and K > 32` is True: its branch stays, without the test"] == 10
+    assert said["an assertion that holds for the given values goes"] == 7
+    assert said["`kernel` and its launches lose 2 parameters"] == 6
+
+
 # Kernels made at random from constants, run-time values and the statements that fold
 
 CONSTANTS: dict[str, list[Any]] = {"A": [True, False], "B": [True, False], "K": [16, 64, 128], "N": [0, 1, 2],
                                    "MODE": [0, 1, 2]}
 CONDITIONS = ["A", "not A", "B", "A and B", "A or B", "K > 32", "K // 16 == 4", "N == 0", "MODE == 1", "n > 3", "n > 9",
-              "A and n > 3", "n > 3 or B", "n > 9 and not A", "(A or n > 9) and K > 16", "half > 16", "wide", "parts > 1",
-              "A and B or n > 3"]
+              "A and n > 3", "n > 3 or B", "n > 9 and not A", "(A or n > 9) and K > 16", "half > 16", "wide",
+              "parts > 1", "A and B or n > 3"]
 NUMBERS = ["1", "2", "n", "K", "(K // 16)", "N", "(N + 1)", "half", "parts", "MODE * 2", "min(K, 64)", "tl.cdiv(K, 64)",
            "(3 if A else 5)", "(K if B else n)", "(n if n > 3 else MODE)", "s", "s * N", "(0 * s + K)", "(N * 1 + s)"]
 LOOPS = ["range(N)", "tl.static_range(N)", "range(K // 64)", "tl.static_range(0, parts)", "range(MODE, 2)", "range(n)"]
@@ -130,8 +198,8 @@ def indented(lines: list[str]) -> list[str]:
 @strategies.composite
 def kernels(draw: Any) -> tuple[str, dict[str, Any], list[str]]:
     """The text, a value for each constant, and the constants to set."""
-    body = ["at = tl.arange(0, 16)", "half: tl.constexpr = K // 2", "wide = K > 32", "parts = tl.cdiv(K, 64)", "s = n + 1",
-            "v = tl.load(x + at)", "w = v * 2", *draw(statements(2)), "tl.store(y + at, v + w * s)"]
+    body = ["at = tl.arange(0, 16)", "half: tl.constexpr = K // 2", "wide = K > 32", "parts = tl.cdiv(K, 64)",
+            "s = n + 1", "v = tl.load(x + at)", "w = v * 2", *draw(statements(2)), "tl.store(y + at, v + w * s)"]
     text = "\n".join(["@triton.jit", "def kernel(x, y, n, " + ", ".join(f"{c}: tl.constexpr" for c in CONSTANTS) + "):",
                       *indented(body), ""])
     values = {name: draw(strategies.sampled_from(options)) for name, options in CONSTANTS.items()}

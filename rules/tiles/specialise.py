@@ -3,8 +3,8 @@ from __future__ import annotations
 
 import libcst as cst
 
-from migrate.analysis.kernels import Kernel
 from migrate.analysis.constants import given
+from migrate.analysis.kernels import Kernel
 from migrate.asked import Asked, Literal, Setting
 from migrate.edit import code
 from migrate.errors import MigrateError
@@ -18,15 +18,221 @@ from rules.tiles._outside import SPLIT, Outside, outside
 
 
 class Specialise(Rule):
-    """DOC"""
+    """Fold the values of `tl.constexpr` parameters that `--set` gives into the kernels of a file.
+
+    ## Why
+    A kernel for every head size, gate and layout carries branches, tiles and pointers that one model never uses. A
+    tile is split, and fitted to the 192 KB of the Unified Buffer, where its size is a number; a reader checks one path
+    instead of sixteen. The compiler folds the same constants anyway, so that values do not change: this rule writes
+    down what it sees.
+
+    ## What it does
+    `migrate port FILE --set K=128 USE_G=False` acts on each kernel that has such a parameter, `--set KERNEL.K=128` on
+    one. `if`, conditional expressions, `and`, `or`, `not`, comparisons and arithmetic on known integers are folded;
+    `tl.static_assert` that holds goes, one that does not is an error. A loop without a round goes, one of a single
+    round is written without the loop, one of several rounds stays a loop (`tl.static_range(4)`): nothing is unrolled. A
+    local constant keeps its name (`BK: tl.constexpr = 64`) and decides branches. `x is None` is known where
+    `--set x=None` says so, or a heuristic does: `USE_G = False`, of `lambda args: args["g"] is not None`, makes g None.
+    `0 + x` and `x * 1` are folded for integers and pointers alone, `0 * x` for scalars.
+
+    What only the dropped code read goes with it: assignments whose value is pure (loads too, stores and atomics never),
+    parameters with their launch arguments, heuristics, entries of `key` and `do_not_specialize`, configurations with
+    other values, imports. Dead code that was there before stays, and so do comments of live code.
+
+    The host cannot be asked whether it always passes these values, so it is told to: where a launch passes more
+    than the literal, `assert K == 128 and g is None, ...` stands before it.
+
+    ## What it leaves alone
+    * a parameter of a kernel that other modules name, that a launch passes through `*args` or `**kwargs`, or that a
+      grid or a decorator names in a way that cannot be edited. The body is specialised, the parameter stays, and
+      `tl.static_assert(K == 128)` in the kernel checks it. Reported;
+    * a value that a launch in the file contradicts, that none of the autotune configurations has, that a heuristic
+      gives otherwise, and a parameter that the kernel assigns anew. Reported;
+    * helpers called by kernels, which get the number as an argument, unless `--set HELPER.K=128` names them;
+    * constants that `--split` names: they decide branches, but keep their name for the rule that splits their axes;
+    * arithmetic on floats, and on what may be one; a product of an 8-bit tile with `tl.cdiv(K, 64)`, which is an int32
+      on the device and would be a constant;
+    * host code that only prepared an argument that has gone.
+    """
 
     id = "ASC211"
     name = "specialise"
     summary = "constexpr values given by `--set` are folded into the kernel; what only other values need goes"
     safety = Safety.SAFE
     phase = -1
-    references = ()
-    examples = ()
+    references = (
+        Ref("https://github.com/triton-lang/triton/blob/v3.2.0/python/triton/compiler/code_generator.py",
+            "`if` and conditional expressions on a constexpr visit the chosen branch only; a literal in a kernel is a "
+            "constexpr, like a parameter annotated tl.constexpr", "source"),
+        Ref("https://github.com/triton-lang/triton/blob/v3.2.0/python/triton/compiler/code_generator.py",
+            "a plain assignment of a constexpr makes a value on the device, and `min` of two constexprs is one",
+            "source"),
+        Ref("https://github.com/fla-org/flash-linear-attention/blob/v0.5.2/fla/ops/cp/chunk_delta_h.py",
+            "pre_process_fwd_kernel_merged and pre_process_bwd_kernel_merged specialised for K = V = 128, BT = 64, "
+            "USE_GK, fixed length: the same bits under Triton's interpreter as before", "ran"),
+    )
+    examples = (
+        Example("branches, a derived constant and a loop of one round",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def scale(x, y, g, K: tl.constexpr, USE_G: tl.constexpr):
+                    # one tile of 64 after the other
+                    NK: tl.constexpr = K // 64
+                    at = tl.arange(0, 64)
+                    b_1 = tl.load(x + at)
+                    if K > 64:
+                        b_2 = tl.load(x + 64 + at)
+                    if K > 128:
+                        b_3 = tl.load(x + 128 + at)
+
+                    # the gate
+                    if USE_G:
+                        b_1 *= tl.load(g + at)
+                    else:
+                        # none: a constant
+                        b_1 *= 2.0
+                    for i in tl.static_range(NK - 1):
+                        tl.store(y + i * K + at, b_1)
+                    if K > 64:
+                        tl.store(y + 64 + at, b_2)
+                    if K > 128:
+                        tl.store(y + 128 + at, b_3)
+                """,
+            after="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def scale(x, y):
+                    at = tl.arange(0, 64)
+                    b_1 = tl.load(x + at)
+                    b_2 = tl.load(x + 64 + at)
+
+                    # the gate
+                    # none: a constant
+                    b_1 *= 2.0
+                    tl.store(y + at, b_1)
+                    tl.store(y + 64 + at, b_2)
+                """,
+            asked=Asked((Setting("K", 128), Setting("USE_G", False))),
+            run="exact",
+            inputs={"x": "float32[256]", "y": "float32[256]", "g": "float32[64]", "K": 128, "USE_G": False}),
+        Example("heuristics, configurations, the grid and the launch",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.heuristics({
+                    'USE_G': lambda args: args['g'] is not None,
+                    'EVEN': lambda args: args['T'] % args['BT'] == 0,
+                })
+                @triton.autotune(
+                    configs=[triton.Config({'BT': BT}, num_warps=w) for BT in [32, 64] for w in [2, 4]],
+                    key=['BT', 'K'],
+                )
+                @triton.jit(do_not_specialize=['T'])
+                def gate(x, g, o, T, K: tl.constexpr, BT: tl.constexpr, USE_G: tl.constexpr, EVEN: tl.constexpr):
+                    at = tl.program_id(0) * BT + tl.arange(0, BT)
+                    b_x = tl.load(x + at * K, mask=at < T, other=0.0)
+                    if USE_G:
+                        b_x *= tl.load(g + at, mask=at < T, other=0.0)
+                    if EVEN:
+                        tl.store(o + at, b_x)
+                    else:
+                        tl.store(o + at, b_x, mask=at < T)
+
+                def run(x, g, o):
+                    T, K = x.shape
+                    def grid(meta): return (triton.cdiv(T, meta['BT']),)
+                    gate[grid](x, g, o, T, K=K)
+                """,
+            after="""
+                import triton
+                import triton.language as tl
+
+                @triton.heuristics({
+                    'EVEN': lambda args: args['T'] % 64 == 0,
+                })
+                @triton.autotune(
+                    configs=[triton.Config({}, num_warps=w) for w in [2, 4]],
+                    key=[],
+                )
+                @triton.jit(do_not_specialize=['T'])
+                def gate(x, o, T, EVEN: tl.constexpr):
+                    at = tl.program_id(0) * 64 + tl.arange(0, 64)
+                    b_x = tl.load(x + at * 128, mask=at < T, other=0.0)
+                    if EVEN:
+                        tl.store(o + at, b_x)
+                    else:
+                        tl.store(o + at, b_x, mask=at < T)
+
+                def run(x, g, o):
+                    T, K = x.shape
+                    def grid(meta): return (triton.cdiv(T, 64),)
+                    assert K == 128 and g is None, "the kernel is specialised for this"
+                    gate[grid](x, o, T)
+                """,
+            asked=Asked((Setting("K", 128), Setting("BT", 64), Setting("USE_G", False)))),
+        Example("a kernel that another module launches keeps its parameters, and checks them",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def fill(x, K: tl.constexpr):
+                    if K > 64:
+                        tl.store(x + 64 + tl.arange(0, 64), 0.0)
+                    tl.store(x + tl.arange(0, 64), 0.0)
+                """,
+            after="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def fill(x, K: tl.constexpr):
+                    tl.static_assert(K == 128)
+                    tl.store(x + 64 + tl.arange(0, 64), 0.0)
+                    tl.store(x + tl.arange(0, 64), 0.0)
+                """,
+            reports=1, module="ops.fill", asked=Asked((Setting("K", 128),)),
+            others={"ops.use": """
+                from ops.fill import fill
+
+                def run(x):
+                    fill[(1,)](x, K=128)
+                """}),
+        Example("leaves a value that a launch contradicts",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def fill(x, LAST: tl.constexpr):
+                    if LAST:
+                        tl.store(x + 64, 0.0)
+                    tl.store(x, 0.0)
+
+                def run(x):
+                    fill[(1,)](x, LAST=True)
+                    fill[(1,)](x, LAST=False)
+                """,
+            after=SAME, reports=1, asked=Asked((Setting("LAST", True),))),
+        Example("does nothing that is not asked for",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def fill(x, K: tl.constexpr = 64):
+                    if K > 64:
+                        tl.store(x + 64 + tl.arange(0, 64), 0.0)
+                    tl.store(x + tl.arange(0, 64), 0.0)
+                """,
+            after=SAME),
+    )
 
     def finish(self) -> None:
         if not self.source.asked.settings:
@@ -64,8 +270,8 @@ class Specialise(Rule):
                 staying.setdefault(found.keeps(name), []).append(f"`{name}`")
         for reason, names in staying.items():
             stay = "stays" if len(names) == 1 else "stay"
-            self.report(kernel.node.name, f"{', '.join(names)} of `{kernel.name}` {stay}, checked by a static assertion: "
-                                          f"{reason}")
+            self.report(kernel.node.name, f"{', '.join(names)} of `{kernel.name}` {stay}, checked by a static "
+                                          f"assertion: {reason}")
         if code(node) == code(kernel.node):
             return []
         edits.update(_signature.launch_edits(found, gone))
