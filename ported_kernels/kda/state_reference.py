@@ -1,6 +1,9 @@
 """What the KDA state operators compute, in float64 torch from the formulas, and the inputs they are tried on.
 
-With a chunk's matrices K_c, W_c, U_c and the last row g of its gate, a state S becomes diag(2^g) S + K_c^T (U_c - W_c S).
+With a chunk's matrices K_c, W_c, U_c and the last row g of its gate, a state S becomes
+
+    diag(2^g) S + K_c^T (U_c - W_c S).
+
 The inputs are those of Kimi Delta Attention: keys of length one, steps beta in (0, 1), decays below one, and W, U from
 the triangular system that makes a chunk of the recurrence
 
@@ -139,7 +142,8 @@ Change = Callable[[Inputs], None]
 def _build(seed: int, dtype: torch.dtype, B: int, T: int, V: int, chunk: int, heads: tuple[int, int, int]) -> Inputs:
     """`heads`: H, the first one, H_TOTAL."""
     count, offset, total = heads
-    gate, key, w, u = in_chunks(*tokens(seed, B, T, total, WIDTH, V), chunk)
+    decay, each, beta, value = tokens(seed, B, T, total, WIDTH, V)
+    gate, key, w, u = in_chunks(decay, each, beta, value, chunk)
     return {"gate": gate.float(), "key": key.to(dtype), "w": w.to(dtype), "u": u.to(dtype), "chunk_size": chunk,
             "heads": count, "head_offset": offset}
 

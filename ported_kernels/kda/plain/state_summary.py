@@ -71,10 +71,11 @@ def kda_split_state_summary_kernel(
         b_s = b_s * tl.exp2(b_g)[:, None]
         b_s += tl.dot(tl.trans(b_k), b_v.to(b_k.dtype), input_precision="ieee")
 
-    if STATE:
+    # a constant and a value on the device do not go into one condition on Ascend
+    if STATE:                       # noqa: SIM102
         if first < V:
             tl.store(S_ext + state * V + o_k[:, None] * V + o_c[None, :], b_s)
-    if TRANSFER:
+    if TRANSFER:                    # noqa: SIM102
         if first >= V:
             tl.store(M + state * K + o_k[:, None] * K + (o_c - V)[None, :], b_s)
 
@@ -126,7 +127,8 @@ def kda_split_state_summary(gate: torch.Tensor, key: torch.Tensor, w: torch.Tens
     V = check.value("u", u, key, block_columns) if state else 0
     blocks = check.programs(V + K if transfer else V, B, H, block_columns)
 
-    gate, key, w, u = gate.contiguous(), key.contiguous(), w.contiguous(), u.contiguous() if state else None
+    gate, key, w = gate.contiguous(), key.contiguous(), w.contiguous()
+    u = None if u is None or not state else u.contiguous()
     S_ext = torch.empty((B, H, K, V), dtype=torch.float32, device=key.device) if state else None
     M = torch.empty((B, H, K, K), dtype=torch.float32, device=key.device) if transfer else None
     with runtime.on(key.device):

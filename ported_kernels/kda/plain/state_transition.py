@@ -30,6 +30,7 @@ def kda_state_transition_kernel(
     o_t = tl.arange(0, BT)
     o_k = tl.arange(0, K)
     o_c = tl.program_id(0) * BV + tl.arange(0, BV)
+    p_m = M + state * K + o_k[:, None] * K + o_c[None, :]
     b_m = tl.where(o_k[:, None] == o_c[None, :], 1.0, 0.0)
 
     for i_t in range(T // BT):
@@ -49,7 +50,7 @@ def kda_state_transition_kernel(
         b_a -= tl.dot(tl.trans(b_k), b_w, input_precision="ieee")
         b_m = tl.dot(b_a, b_m, input_precision="ieee")
 
-    tl.store(M + state * K + o_k[:, None] * K + o_c[None, :], b_m)
+    tl.store(p_m, b_m)
 
 
 def kda_state_transition(gate: torch.Tensor, key: torch.Tensor, w: torch.Tensor, *, chunk_size: int = 64,
