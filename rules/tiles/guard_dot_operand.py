@@ -358,12 +358,13 @@ class GuardDotOperand(Rule):
             return own
         tree = self.source.tree
         node: cst.CSTNode = line
+        way: list[cst.CSTNode] = []         # what runs in a round of the loop before the statement
         while True:
             block = tree.parent(node)
-            body = getattr(block, "body", ())
             if isinstance(block, cst.IndentedBlock):
-                at = list(body).index(node)
-                found, over = _scan_all(body[at + 1:], names)
+                at = list(block.body).index(node)       # type: ignore[arg-type]
+                way[:0] = block.body[:at]
+                found, over = _scan_all(block.body[at + 1:], names)
                 if found or over:
                     return found
             owner = tree.parent(block) if block is not None else None
@@ -373,9 +374,9 @@ class GuardDotOperand(Rule):
                     owner = up
             if owner is None or isinstance(owner, cst.FunctionDef):
                 return False
-            if isinstance(owner, (cst.For, cst.While)) and isinstance(block, cst.IndentedBlock):
+            if isinstance(owner, (cst.For, cst.While)):
                 test = isinstance(owner, cst.While) and _reads(owner.test, names)
-                found, over = _scan_all(body[:at], names)
+                found, over = _scan_all(way, names)
                 if test or found or not over:       # not over: the product itself reads it, in the next round
                     return True
             node = owner
