@@ -10,9 +10,9 @@ OPENING, CLOSING = "([{", ")]}"
 def fit(text: str, indent: str, newline: str) -> str:
     """A statement of one line, broken inside brackets where it is longer than 120 columns with its indentation.
 
-    Text that has line breaks, quotes or comments of its own stays as it is, and so does what has no brackets.
+    Text that has line breaks or comments of its own stays as it is, and so does what has no brackets.
     """
-    if len(indent) + len(text) <= WIDTH or any(c in text for c in "\n\r\"'#"):
+    if len(indent) + len(text) <= WIDTH or any(c in text for c in "\n\r#\\"):
         return text
     equals = _equals(text)
     top = _breaks(text, equals)
@@ -46,11 +46,14 @@ def fit_inside(text: str, indent: str, newline: str) -> str:
 
 
 def _depths(text: str) -> list[int]:
-    depth, out = 0, []
+    """How many brackets are open around each character; what is in quotes counts as inside."""
+    depth, out, quote = 0, [], ""
     for c in text:
-        depth -= c in CLOSING
-        out.append(depth)
-        depth += c in OPENING
+        depth -= not quote and c in CLOSING
+        out.append(depth + bool(quote))
+        depth += not quote and c in OPENING
+        if c in "\"'" and quote in ("", c):
+            quote = "" if quote else c
     return out
 
 

@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import libcst as cst
@@ -17,7 +17,7 @@ from migrate.edit import code, expression, is_atom, parenthesised
 from migrate.tree import find
 
 PART = 64
-Make = Callable[[list[cst.Name], cst.BaseExpression], cst.BaseSmallStatement]
+Pair = tuple[cst.BaseExpression, cst.BaseExpression]
 Index = tuple[int | None, ...]      # for each axis of a value the number of a part, None where it is whole
 
 
@@ -87,6 +87,9 @@ class Parts:
         self.made.add(new)
         return new
 
+    def renamed(self, name: cst.Name, index: Index) -> cst.Name:
+        return name.with_changes(value=self.part_name(name.value, index))
+
     # Expressions
 
     def whole(self, node: cst.BaseExpression) -> cst.BaseExpression:
@@ -107,12 +110,19 @@ class Parts:
             return self.arange(node, spread, index)
         if spread.kind == HELPER:
             return self.helper(node, spread, index)
-        copies = [self.copy(node, spread, full, first=n == 0) for n, full in enumerate(self.sums(spread, index))]
+        copies = self.terms(node, spread, index)
         return copies[0] if len(copies) == 1 else self.join(copies, spread.join)
 
-    def sums(self, spread: Spread, index: Index) -> list[Index]:
-        """The index of a result, completed by each index of what is summed over."""
-        return [(*index, *inner) for inner in self.indices(spread.axes[len(index):])]
+    def terms(self, node: cst.BaseExpression, spread: Spread, index: Index) -> list[cst.BaseExpression]:
+        """What a part is the sum of: one term for each part of the axes that are summed over."""
+        out = []
+        summed = spread.axes[len(index):]
+        outer = self.now
+        for n, inner in enumerate(self.indices(summed)):
+            self.now = outer | {a.root: i for a, i in zip(summed, inner, strict=True) if i is not None}
+            out.append(self.copy(node, spread, (*index, *inner), first=n == 0))
+        self.now = outer
+        return out
 
     def join(self, copies: list[cst.BaseExpression], how: str) -> cst.BaseExpression:
         out = copies[0]
@@ -211,11 +221,7 @@ class Parts:
         elif isinstance(node, cst.AugAssign):
             lines = self.augmented(node)
         elif isinstance(node, cst.AnnAssign) and node.value is not None:
-            if self.is_cut(self.value(node.value)) and isinstance(node.target, cst.Name):
-                lines = self.copies(node.value, lambda name, new: node.with_changes(target=name[0], value=new),
-                                    [node.target])
-            else:
-                lines = self.changed(node, node.value)
+            lines = self.changed(node, node.value)
         elif isinstance(node, cst.Expr):
             if self.is_cut(self.value(node.value)):
                 lines = [self.line(node.with_changes(value=new)) for _, new in self.each(node.value)]
@@ -242,7 +248,19 @@ class Parts:
     def changed(self, node: cst.Assign | cst.AnnAssign | cst.Expr | cst.Return, value: cst.BaseExpression,
                 ) -> list[Line] | None:
         new = self.whole(value)
-        return None if new is value else [self.line(node.with_changes(value=new))]
+        if new is value:
+            return None
+        if isinstance(node, cst.Assign) and len(node.targets) == 1 and isinstance(node.targets[0].target, cst.Name):
+            return self.summed(node, node.targets[0].target, (None,) * len(self.value(value).axes or ()), new)
+        return [self.line(node.with_changes(value=new))]
+
+    def summed(self, node: cst.Assign, target: cst.Name, index: Index, whole: cst.BaseExpression) -> list[Line]:
+        """`x = dot(...)` over a cut axis becomes `x = dot(...)`, `x += dot(...)`; else one assignment."""
+        name = self.renamed(target, index)
+        first, *rest = self.terms_apart(node.value, index, target.value) or [whole]
+        left = node.targets[0].with_changes(target=name)
+        return [self.line(node.with_changes(targets=[left], value=first), [name.value]),
+                *(self.line(cst.AugAssign(name, cst.AddAssign(), term), [name.value]) for term in rest)]
 
     def each(self, node: cst.BaseExpression) -> Iterator[tuple[Index, cst.BaseExpression]]:
         axes = self.value(node).axes or ()
@@ -254,38 +272,27 @@ class Parts:
     def assign(self, node: cst.Assign) -> list[Line] | None:
         targets = [t.target for t in node.targets]
         value = self.value(node.value)
+        pairs: list[Pair] = []
         if not self.is_cut(value):
             return self.changed(node, node.value)
-        if all(isinstance(t, cst.Name) for t in targets) and value.items is None:
-            names = [t for t in targets if isinstance(t, cst.Name)]
-            return self.copies(node.value, lambda new, part: node.with_changes(
-                targets=[t.with_changes(target=n) for t, n in zip(node.targets, new, strict=True)], value=part), names)
+        if len(targets) == 1 and isinstance(targets[0], cst.Name) and value.items is None:
+            out: list[Line] = []
+            for index, new in self.each(node.value):
+                pairs.append((self.renamed(targets[0], index), new))
+                out += self.summed(node, targets[0], index, new)
+            return [self.together(pairs)] if self.clash(out) else out
         left = targets[0]
         if len(targets) == 1 and isinstance(left, (cst.Tuple, cst.List)) and isinstance(node.value, cst.Tuple) \
                 and len(left.elements) == len(node.value.elements) \
                 and all(isinstance(e.value, cst.Name) for e in left.elements):
-            pairs: list[tuple[cst.BaseExpression, cst.BaseExpression]] = []
             for target, element in zip(left.elements, node.value.elements, strict=True):
                 assert isinstance(target.value, cst.Name)
                 for index, new in self.each(element.value):
-                    pairs.append((target.value.with_changes(value=self.part_name(target.value.value, index)), new))
+                    pairs.append((self.renamed(target.value, index), new))
             return [self.together(pairs)]
-        raise CannotSplit(node, "several results at once cannot be in parts")
+        raise CannotSplit(node, "only a name, or a tuple of names beside a tuple of values, is assigned in parts")
 
-    def copies(self, value: cst.BaseExpression, make: Make, names: list[cst.Name]) -> list[Line]:
-        """One statement for each part; one for all where a part is still read after it has been set."""
-        out, pairs = [], []
-        for index, new in self.each(value):
-            targets = [n.with_changes(value=self.part_name(n.value, index)) for n in names]
-            out.append(self.line(make(targets, new), [n.value for n in targets]))
-            pairs.append((targets[0], new))
-        if self.clash(out):
-            if len(names) > 1:
-                raise CannotSplit(value, "a chain of assignments reads what it assigns")
-            return [self.together(pairs)]
-        return out
-
-    def together(self, pairs: Sequence[tuple[cst.BaseExpression, cst.BaseExpression]]) -> Line:
+    def together(self, pairs: Sequence[Pair]) -> Line:
         left = cst.Tuple([cst.Element(a) for a, _ in pairs], lpar=[], rpar=[])
         right = cst.Tuple([cst.Element(b) for _, b in pairs], lpar=[], rpar=[])
         return self.line(cst.Assign([cst.AssignTarget(left)], right), [code(a) for a, _ in pairs])
@@ -308,19 +315,20 @@ class Parts:
             return None if new is node.value else [self.line(node.with_changes(value=new))]
         name, value = node.target.value, node.value
         out: list[Line] = []
-        pairs: list[tuple[cst.BaseExpression, cst.BaseExpression]] = []
+        pairs: list[Pair] = []
         grows = False                           # the target was whole, and is in parts from here on
         for index in self.indices(spread.axes):
             self.now = {a.root: i for a, i in zip(spread.axes, index, strict=True) if i is not None}
             before = self.part_name(name, self.below(index, node.target, mine))
-            target = node.target.with_changes(value=self.part_name(name, index))
+            target = self.renamed(node.target, index)
             at = self.below(index, value, theirs)
             new = self.part(value, at)
             pairs.append((target, self.operated(node, before, new)))
-            sums = self.sums_of(node, at)
-            if sums is None and new is value and target.value == name:
+            apart = isinstance(node.operator, (cst.AddAssign, cst.SubtractAssign))
+            terms = self.terms_apart(value, at, name) if apart else []
+            if not terms and new is value and target.value == name:
                 return None
-            out += [self.line(node.with_changes(target=target, value=v), [target.value]) for v in sums or [new]]
+            out += [self.line(node.with_changes(target=target, value=v), [target.value]) for v in terms or [new]]
             grows |= before != target.value
             self.now = {}
         return [self.together(pairs)] if grows or self.clash(out) else out
@@ -336,16 +344,13 @@ class Parts:
         sign = cst.ensure_type(expression(f"a {code(node.operator).strip()[:-1]} b"), cst.BinaryOperation).operator
         return cst.BinaryOperation(cst.Name(left), sign, right)
 
-    def sums_of(self, node: cst.AugAssign, index: Index) -> list[cst.BaseExpression] | None:
-        """`acc += dot(...)` over a cut axis: one statement a product, as it is written by hand."""
-        spread = self.found.spreads.get(node.value)
-        if spread is None or spread.join != "+" or spread.once is not None \
-                or not isinstance(node.operator, (cst.AddAssign, cst.SubtractAssign)):
-            return None
-        fulls = self.sums(spread, index)
-        if len(fulls) < 2 or any(n.value == code(node.target) for n in find(node.value, cst.Name)):
-            return None
-        return [self.copy(node.value, spread, full) for full in fulls]
+    def terms_apart(self, value: cst.BaseExpression, index: Index, target: str) -> list[cst.BaseExpression]:
+        """The terms of a product or sum over a cut axis, for a statement each, as by hand; none where that differs."""
+        spread = self.found.spreads.get(value)
+        if spread is None or spread.join != "+" or spread.kind or any(n.value == target for n in find(value, cst.Name)):
+            return []
+        terms = self.terms(value, spread, index)
+        return terms if len(terms) > 1 else []
 
     # What must happen once, and in order
 
