@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 Pair = tuple[cst.BaseExpression, Value]
 
 ELEMENTWISE = frozenset({
-    "abs", "add", "add_rn", "bitcast", "cast", "cdiv", "ceil", "clamp", "cos", "div_rn", "erf", "exp", "exp2",
-    "fdiv", "floor", "fma", "full_like", "log", "log2", "maximum", "minimum", "mul", "mul_rn", "rand", "randint",
-    "randn", "rsqrt", "sigmoid", "sin", "sqrt", "sqrt_rn", "sub", "sub_rn", "umulhi", "where", "zeros_like", "program_id",
-    "num_programs", "debug_barrier", "assume"})
+    "abs", "add", "add_rn", "assume", "bitcast", "cast", "cdiv", "ceil", "clamp", "cos", "debug_barrier", "div_rn",
+    "erf", "exp", "exp2", "fdiv", "floor", "fma", "full_like", "log", "log2", "maximum", "minimum", "mul", "mul_rn",
+    "num_programs", "program_id", "rand", "randint", "randn", "rsqrt", "sigmoid", "sin", "sqrt", "sqrt_rn", "sub",
+    "sub_rn", "umulhi", "where", "zeros_like"})
 STORES = frozenset({"store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor",
                     "atomic_xchg", "atomic_cas"})
 JOINS = {"sum": "+", "max": "maximum", "min": "minimum", "xor_sum": "^"}

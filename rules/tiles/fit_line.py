@@ -3,46 +3,42 @@ from __future__ import annotations
 
 import itertools
 
-WIDTH = 120
+INDENT = "    "
 OPENING, CLOSING = "([{", ")]}"
 
 
-def fit(text: str, indent: str, newline: str) -> str:
-    """A statement of one line, broken inside brackets where it is longer than 120 columns with its indentation.
+def fit(text: str, width: int, newline: str) -> str:
+    """A statement of one line, broken inside brackets where it is longer than `width`.
 
     Text that has line breaks or comments of its own stays as it is, and so does what has no brackets.
     """
-    if len(indent) + len(text) <= WIDTH or any(c in text for c in "\n\r#\\"):
+    if len(text) <= width or any(c in text for c in "\n\r#\\"):
         return text
     equals = _equals(text)
-    top = _breaks(text, equals)
-    if top:                                     # a sum: brackets around it, and a line for each term
-        inner = indent + "    "
-        pieces = [text[a:b].strip() for a, b in zip([equals, *top], [*top, len(text)], strict=True)]
-        lines = [fit_inside(piece, inner, newline) for piece in pieces]
-        return f"{text[:equals].rstrip()} ({newline}{inner}{(newline + inner).join(lines)}{newline}{indent})"
-    return fit_inside(text, indent, newline)
+    top, end = _breaks(text, equals)
+    if not top:
+        return _opened(text, "", width, newline)
+    # a sum or a tuple: brackets around it, and a line for each term
+    pieces = [text[a:b].strip() for a, b in itertools.pairwise([equals, *top, len(text)])]
+    lines = [INDENT + _opened(piece, INDENT, width, newline) for piece in pieces]
+    return newline.join([f"{text[:equals].rstrip()} (", *lines[:-1], lines[-1] + end, ")"])
 
 
-def fit_inside(text: str, indent: str, newline: str) -> str:
-    """Breaks the longest bracket of the outermost level after its commas."""
-    if len(indent) + len(text) <= WIDTH:
-        return text
+def _opened(text: str, indent: str, width: int, newline: str) -> str:
+    """Breaks the longest bracket of the outermost level after its commas; the first line is already indented."""
     groups = _groups(text)
-    if not groups:
+    if len(indent) + len(text) <= width or not groups:
         return text
     start, end = max(groups, key=lambda g: g[1] - g[0])
-    inner = indent + "    "
-    items = _items(text[start + 1:end])
-    lines, line = [], ""
-    for item in items:
-        if line and len(inner) + len(line) + 1 + len(item) > WIDTH:
-            lines.append(line)
-            line = ""
-        line = f"{line} {item}" if line else item
-    lines.append(line)
-    broken = [fit_inside(part, inner, newline) for part in lines]
-    return f"{text[:start + 1]}{newline}{inner}{(newline + inner).join(broken)}{newline}{indent}{text[end:]}"
+    inner = indent + INDENT
+    lines = [""]
+    for item in _items(text[start + 1:end]):
+        if lines[-1] and len(inner) + len(lines[-1]) + 1 + len(item) > width:
+            lines.append(item)
+        else:
+            lines[-1] = f"{lines[-1]} {item}".strip()
+    broken = [inner + _opened(line, inner, width, newline) for line in lines]
+    return newline.join([text[:start + 1], *broken, indent + text[end:]])
 
 
 def _depths(text: str) -> list[int]:
@@ -65,16 +61,16 @@ def _equals(text: str) -> int:
     return 0
 
 
-def _breaks(text: str, start: int) -> list[int]:
-    """The `+` and `-` between terms, and behind commas: outside brackets, after `start`."""
+def _breaks(text: str, start: int) -> tuple[list[int], str]:
+    """Where a value without brackets around it can be broken, and what its last line ends with."""
     if not start:
-        return []
+        return [], ""
     depths = _depths(text)
     commas = [i + 1 for i in range(start, len(text)) if depths[i] == 0 and text[i] == ","]
     if commas:
-        return commas
+        return commas, ","
     return [i for i in range(start + 2, len(text) - 1)
-            if depths[i] == 0 and text[i] in "+-" and text[i - 1] == text[i + 1] == " "]
+            if depths[i] == 0 and text[i] in "+-" and text[i - 1] == text[i + 1] == " "], ""
 
 
 def _groups(text: str) -> list[tuple[int, int]]:

@@ -285,11 +285,15 @@ class Parts:
         if len(targets) == 1 and isinstance(left, (cst.Tuple, cst.List)) and isinstance(node.value, cst.Tuple) \
                 and len(left.elements) == len(node.value.elements) \
                 and all(isinstance(e.value, cst.Name) for e in left.elements):
+            rows: dict[Index, list[Pair]] = {}
             for target, element in zip(left.elements, node.value.elements, strict=True):
                 assert isinstance(target.value, cst.Name)
                 for index, new in self.each(element.value):
-                    pairs.append((self.renamed(target.value, index), new))
-            return [self.together(pairs)]
+                    rows.setdefault(index, []).append((self.renamed(target.value, index), new))
+            out = [self.together(row) for row in rows.values()]
+            if any(len(row) < len(left.elements) for row in rows.values()) or self.clash(out):
+                return [self.together([pair for row in rows.values() for pair in row])]
+            return out
         raise CannotSplit(node, "only a name, or a tuple of names beside a tuple of values, is assigned in parts")
 
     def together(self, pairs: Sequence[Pair]) -> Line:

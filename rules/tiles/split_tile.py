@@ -9,26 +9,236 @@ import libcst as cst
 from migrate.analysis.axes import Axes, axes
 from migrate.analysis.axis_values import Axis, Length
 from migrate.analysis.kernels import Kernel
-from migrate.asked import Literal
+from migrate.asked import Asked, Literal, Setting
 from migrate.edit import code, removed, statement
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.tree import Edit, find
-from rules.tiles.fit_line import WIDTH, fit
+from rules.tiles.fit_line import fit
 from rules.tiles.parts import PART, CannotSplit, Line, Parts
 
+WIDTH = 120
 Problem = tuple[cst.CSTNode, str]
 
 
 class SplitTile(Rule):
-    """TODO"""
+    """Write an axis of a kernel's tiles in parts of 64, where that is asked for: `migrate port FILE --split K`.
+
+    ## Why
+    A tile of 128 rows often needs more of the Unified Buffer than a core has, where two tiles of 64 fit:
+    `mamba3_siso_bwd_kernel_dqkv` at its model's shape (128, 64, 64) needs 1,710,080 bits in float32 and 2,103,296 in
+    bfloat16 of 1,572,864. The Ascend ports of Kimi Delta Attention hold their 128-row state in two halves.
+
+    ## What it does
+    `--split K` names a length: a `tl.constexpr` parameter, a `tl.constexpr` of the kernel's own, or a number that
+    stands in the text (`--split 128`). Every axis of that length is cut. Its value has to be known, from
+    `--set K=128` or from a default. Which axes of which values are the same one follows from what the kernel does
+    with them: elementwise work, loads, products and loops unite axes (`migrate.analysis.axes`).
+
+    A value with such an axis becomes `b_h1`, `b_h2`, one statement after the other; with two of them it becomes
+    `b_a11`, `b_a12`, `b_a21`, `b_a22`. A product or a sum over the axis becomes the sum of two, a maximum that of two. Where
+    the second part would read what the first has just assigned, both are assigned at once. Parts that nothing reads
+    are left out. 192 gives three parts, 256 four. Everything else stays where it is.
+
+    It runs after the other rules, which make descriptors, strides and switches plain; specialise (ASC211) folds a
+    constant that is to be split into the switches that it decides, but leaves its name where it is a length. The
+    parameter stays, since addresses need it. Its value is now assumed, and `tl.static_assert` says so.
+
+    Elementwise work gives the same bits. Sums and products over the axis are rounded in another order.
+
+    ## What it leaves alone
+    The whole kernel, with a finding at the line that is in the way, if the axis anywhere
+    * meets a scan, a sort, a flip, a reshape, a gather, an index of a maximum or a function that is not known;
+    * meets a value whose shape is not known, or that has another shape on another path;
+    * is as long as something whose value is not known to be the same;
+    * is made, summed over or stored inside a helper function (one that works on each element is called for each part);
+    * belongs to a load that reads what the same statement stores.
+
+    So is a kernel in which the axis is no multiple of 64, or 64 and less.
+    """
 
     id = "ASC212"
     name = "split-tile"
     summary = "an axis that is too long for the core's buffers goes in parts of 64, where that is asked for"
     safety = Safety.REVIEW
     phase = 1                   # the other rules have made pointers and products plain by then
-    references = ()
-    examples = ()
+    references = (
+        Ref("https://github.com/triton-lang/triton-ascend/blob/main/docs/en/migration_guide/migrate_from_gpu.md",
+            "tiles that overflow the Unified Buffer have to be made smaller", "doc"),
+        Ref("https://github.com/state-spaces/mamba/blob/main/mamba_ssm/ops/triton/mamba3/mamba3_siso_bwd.py",
+            "mamba3_siso_bwd_kernel_dqkv at (128, 64, 64): 1,710,080 bits (float32), 2,103,296 (bfloat16) "
+            "of 1,572,864", "compiled"),
+        Ref("https://github.com/fla-org/flash-linear-attention/blob/main/fla/ops/cp/chunk_delta_h.py",
+            "a state of up to 256 rows is held in tiles of 64 rows", "source"),
+    )
+    examples = (
+        Example("the state of a recurrence: two halves, and a product over the axis is a sum of two",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def carry_state(key, value, decay, out, state, T, K: tl.constexpr, V: tl.constexpr, BT: tl.constexpr):
+                    o_k = tl.arange(0, K)
+                    o_v = tl.arange(0, V)
+                    # the state stays in registers from chunk to chunk
+                    b_h = tl.zeros([K, V], dtype=tl.float32)
+                    for i_t in range(0, T, BT):
+                        o_t = i_t + tl.arange(0, BT)
+                        b_k = tl.load(key + o_t[:, None] * K + o_k[None, :])  # [BT, K]
+                        b_v = tl.load(value + o_t[:, None] * V + o_v[None, :])
+                        b_v -= tl.dot(b_k, b_h.to(b_k.dtype), input_precision="ieee")
+                        b_o = tl.dot(b_k * b_k, b_h, input_precision="ieee")
+                        tl.store(out + o_t[:, None] * V + o_v[None, :], b_o)
+                        b_h *= tl.exp(tl.load(decay + o_k))[:, None]
+                        b_h += tl.dot(tl.trans(b_k), b_v.to(b_k.dtype), input_precision="ieee")
+                    tl.store(state + o_k[:, None] * V + o_v[None, :], b_h)
+                """,
+            after="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def carry_state(key, value, decay, out, state, T, K: tl.constexpr, V: tl.constexpr, BT: tl.constexpr):
+                    tl.static_assert(K == 128)
+                    o_k1 = tl.arange(0, 64)
+                    o_k2 = 64 + tl.arange(0, 64)
+                    o_v = tl.arange(0, V)
+                    # the state stays in registers from chunk to chunk
+                    b_h1 = tl.zeros([64, V], dtype=tl.float32)
+                    b_h2 = tl.zeros([64, V], dtype=tl.float32)
+                    for i_t in range(0, T, BT):
+                        o_t = i_t + tl.arange(0, BT)
+                        b_k1 = tl.load(key + o_t[:, None] * K + o_k1[None, :])  # [BT, K]
+                        b_k2 = tl.load(key + o_t[:, None] * K + o_k2[None, :])
+                        b_v = tl.load(value + o_t[:, None] * V + o_v[None, :])
+                        b_v -= tl.dot(b_k1, b_h1.to(b_k1.dtype), input_precision="ieee")
+                        b_v -= tl.dot(b_k2, b_h2.to(b_k2.dtype), input_precision="ieee")
+                        b_o = tl.dot(b_k1 * b_k1, b_h1, input_precision="ieee")
+                        b_o += tl.dot(b_k2 * b_k2, b_h2, input_precision="ieee")
+                        tl.store(out + o_t[:, None] * V + o_v[None, :], b_o)
+                        b_h1 *= tl.exp(tl.load(decay + o_k1))[:, None]
+                        b_h2 *= tl.exp(tl.load(decay + o_k2))[:, None]
+                        b_h1 += tl.dot(tl.trans(b_k1), b_v.to(b_k1.dtype), input_precision="ieee")
+                        b_h2 += tl.dot(tl.trans(b_k2), b_v.to(b_k2.dtype), input_precision="ieee")
+                    tl.store(state + o_k1[:, None] * V + o_v[None, :], b_h1)
+                    tl.store(state + o_k2[:, None] * V + o_v[None, :], b_h2)
+                """,
+            run="close", asked=Asked(settings=(Setting("K", 128),), split=("K",)),
+            inputs={"key": "float32[64, 128]", "value": "float32[64, 32]", "decay": "float32[128]",
+                    "out": "float32[64, 32]", "state": "float32[128, 32]", "T": 64, "K": 128, "V": 32, "BT": 32}),
+        Example("block pointers, a constant of the kernel's own, and a maximum along the axis",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def row_peak(x, y, peak, rows):
+                    BK: tl.constexpr = 128
+                    p_x = tl.make_block_ptr(x, (rows, BK), (BK, 1), (0, 0), (16, BK), (1, 0))
+                    p_y = tl.make_block_ptr(y, (rows, BK), (BK, 1), (0, 0), (16, BK), (1, 0))
+                    for _ in range(2):
+                        b_x = tl.load(p_x, boundary_check=(0, 1), padding_option="zero")
+                        top = tl.max(tl.abs(b_x), axis=1)
+                        b_x = b_x * 2.0
+                        tl.store(p_y, b_x / (top + 1.0)[:, None], boundary_check=(0, 1))
+                        p_x, p_y = tl.advance(p_x, (16, 0)), tl.advance(p_y, (16, 0))
+                    tl.store(peak + tl.arange(0, 16), top)
+                """,
+            after="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def row_peak(x, y, peak, rows):
+                    BK: tl.constexpr = 128
+                    p_x1 = tl.make_block_ptr(x, (rows, BK), (BK, 1), (0, 0), (16, 64), (1, 0))
+                    p_x2 = tl.make_block_ptr(x, (rows, BK), (BK, 1), (0, 64), (16, 64), (1, 0))
+                    p_y1 = tl.make_block_ptr(y, (rows, BK), (BK, 1), (0, 0), (16, 64), (1, 0))
+                    p_y2 = tl.make_block_ptr(y, (rows, BK), (BK, 1), (0, 64), (16, 64), (1, 0))
+                    for _ in range(2):
+                        b_x1 = tl.load(p_x1, boundary_check=(0, 1), padding_option="zero")
+                        b_x2 = tl.load(p_x2, boundary_check=(0, 1), padding_option="zero")
+                        top = tl.maximum(tl.max(tl.abs(b_x1), axis=1), tl.max(tl.abs(b_x2), axis=1))
+                        b_x1 = b_x1 * 2.0
+                        b_x2 = b_x2 * 2.0
+                        tl.store(p_y1, b_x1 / (top + 1.0)[:, None], boundary_check=(0, 1))
+                        tl.store(p_y2, b_x2 / (top + 1.0)[:, None], boundary_check=(0, 1))
+                        p_x1, p_y1 = tl.advance(p_x1, (16, 0)), tl.advance(p_y1, (16, 0))
+                        p_x2, p_y2 = tl.advance(p_x2, (16, 0)), tl.advance(p_y2, (16, 0))
+                    tl.store(peak + tl.arange(0, 16), top)
+                """,
+            run="exact", asked=Asked(split=("BK",)),
+            inputs={"x": "float32[32, 128]", "y": "float32[32, 128]", "peak": "float32[16]", "rows": 32}),
+        Example("a matrix with the axis twice goes in four parts; what the next part still reads is assigned at once",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def powers(step, out, N):
+                    o_k = tl.arange(0, 128)
+                    o_c = tl.arange(0, 16)
+                    b_a = tl.load(step + o_k[:, None] * 128 + o_k[None, :]) * 0.1
+                    b_a += tl.where(o_k[:, None] == o_k[None, :], 1.0, 0.0)
+                    b_m = tl.where(o_k[:, None] == o_c[None, :], 1.0, 0.0)
+                    for _ in range(N):
+                        b_m = tl.dot(b_a, b_m, input_precision="ieee")
+                    tl.store(out + o_k[:, None] * 16 + o_c[None, :], b_m)
+                """,
+            after="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def powers(step, out, N):
+                    o_k1 = tl.arange(0, 64)
+                    o_k2 = 64 + tl.arange(0, 64)
+                    o_c = tl.arange(0, 16)
+                    b_a11 = tl.load(step + o_k1[:, None] * 128 + o_k1[None, :]) * 0.1
+                    b_a12 = tl.load(step + o_k1[:, None] * 128 + o_k2[None, :]) * 0.1
+                    b_a21 = tl.load(step + o_k2[:, None] * 128 + o_k1[None, :]) * 0.1
+                    b_a22 = tl.load(step + o_k2[:, None] * 128 + o_k2[None, :]) * 0.1
+                    b_a11 += tl.where(o_k1[:, None] == o_k1[None, :], 1.0, 0.0)
+                    b_a12 += tl.where(o_k1[:, None] == o_k2[None, :], 1.0, 0.0)
+                    b_a21 += tl.where(o_k2[:, None] == o_k1[None, :], 1.0, 0.0)
+                    b_a22 += tl.where(o_k2[:, None] == o_k2[None, :], 1.0, 0.0)
+                    b_m1 = tl.where(o_k1[:, None] == o_c[None, :], 1.0, 0.0)
+                    b_m2 = tl.where(o_k2[:, None] == o_c[None, :], 1.0, 0.0)
+                    for _ in range(N):
+                        b_m1, b_m2 = (
+                            tl.dot(b_a11, b_m1, input_precision="ieee") + tl.dot(b_a12, b_m2, input_precision="ieee"),
+                            tl.dot(b_a21, b_m1, input_precision="ieee") + tl.dot(b_a22, b_m2, input_precision="ieee"),
+                        )
+                    tl.store(out + o_k1[:, None] * 16 + o_c[None, :], b_m1)
+                    tl.store(out + o_k2[:, None] * 16 + o_c[None, :], b_m2)
+                """,
+            run="close", asked=Asked(split=("128",)),
+            inputs={"step": "float32[128, 128]", "out": "float32[128, 16]", "N": 3}),
+        Example("leaves a kernel that scans along the axis, and says where",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def running(x, y, K: tl.constexpr):
+                    o_k = tl.arange(0, K)
+                    b_x = tl.load(x + o_k)
+                    b_x = b_x * 2.0
+                    tl.store(y + o_k, tl.cumsum(b_x, axis=0))
+                """,
+            after=SAME, reports=1, asked=Asked(settings=(Setting("K", 128),), split=("K",))),
+        Example("does nothing unless it is asked",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def double(x, y, K: tl.constexpr):
+                    o_k = tl.arange(0, K)
+                    tl.store(y + o_k, tl.load(x + o_k) * 2)
+                """,
+            after=SAME, asked=Asked(settings=(Setting("K", 128),))),
+    )
 
     def finish(self) -> None:
         words = self.source.asked.split
@@ -152,16 +362,16 @@ class SplitTile(Rule):
         """A line for each statement; the comments stand with the first."""
         if not new:
             return removed(old)
-        tree = self.source.tree
-        newline = tree.module.default_newline
-        indent = " " * (tree.span(old.body[0])[1] - 1)
-        long = any(len(row) + len(indent) * (i == 0) > WIDTH for i, row in enumerate(_text(old).splitlines()))
-        out: list[cst.CSTNode] = []
+        module = self.source.tree.module
+        width = WIDTH + 1 - self.source.tree.span(old.body[0])[1]
+        long = any(len(row) > width for row in _text(old).splitlines())
+        out: list[cst.SimpleStatementLine] = []
         for small in new:
-            bare = small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)
-            text = code(cst.SimpleStatementLine([bare])).rstrip()
-            fitted = text if long else fit(text, indent, newline)
-            line = cst.SimpleStatementLine([bare]) if fitted == text else statement(fitted, tree.module)
+            line = cst.SimpleStatementLine([small.with_changes(semicolon=cst.MaybeSentinel.DEFAULT)])
+            text = _text(line)
+            fitted = text if long else fit(text, width, module.default_newline)
+            if fitted != text:
+                line = cst.ensure_type(statement(fitted, module), cst.SimpleStatementLine)
             out.append(line)
         out[0] = out[0].with_changes(leading_lines=old.leading_lines, trailing_whitespace=old.trailing_whitespace)
         return cst.FlattenSentinel(out)
@@ -231,5 +441,3 @@ def _several(edit: Edit) -> list[cst.CSTNode]:
 def _text(line: cst.SimpleStatementLine) -> str:
     return code(line.with_changes(leading_lines=[], trailing_whitespace=cst.TrailingWhitespace())).rstrip()
 
-
-__all__ = ["SAME", "Example", "Ref", "SplitTile"]
