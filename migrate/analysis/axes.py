@@ -102,6 +102,13 @@ class Run:
         place = self.call if self.call is not None else node
         self.found.blocks += [Block(axis, why, place) for axis in axes if not axis.one]
 
+    def unite(self, one: Axis, other: Axis, node: cst.CSTNode) -> None:
+        """The two are one axis: the program says so."""
+        if not one.like(other):
+            names = " and ".join(f"`{code(axis.root.lengths[0].node)}`" for axis in (one, other) if axis.root.lengths)
+            self.block([one], f"meets another one, and {names} are not known to be equal", node)
+        one.unite(other)
+
     def block_values(self, values: Iterable[Value], why: str, node: cst.CSTNode) -> None:
         for value in values:
             self.block(value.axes or (), why, node)
@@ -129,6 +136,8 @@ class Run:
         if isinstance(node, (cst.For, cst.While)):
             self.loop(node)
         elif isinstance(node, cst.With):
+            for item in node.items:
+                self.value(item.item)
             return self.body(node.body)
         elif isinstance(node, cst.BaseSmallStatement):
             return self.small(node)
@@ -248,7 +257,7 @@ class Run:
                 elif old.one and not axis.one:
                     self.block([axis], "does not fit the address", node)
                 elif not axis.one:
-                    old.unite(axis)
+                    self.unite(old, axis, node)
         result = tuple(axis for axis in out if axis is not None)
         places = [(n, tuple(range(rank - len(v.axes or ()), rank))) for n, v in operands]
         self.found.spreads[node] = Spread(result, places)       # type: ignore[arg-type]

@@ -161,7 +161,7 @@ def _broadcast_to(run: Run, call: Arguments, name: str) -> Value:
     out, old = sizes[0], source[1].axes
     for axis, new in zip(old, out[len(out) - len(old):], strict=True):
         if not axis.one:
-            new.unite(axis)
+            run.unite(new, axis, call.node)
     places = tuple(range(len(out) - len(old), len(out)))
     run.found.spreads[call.node] = Spread(out, [(source[0], places)], lengths=sizes[1])
     return Value(out)
@@ -195,8 +195,8 @@ def _dot(run: Run, call: Arguments, name: str) -> Value:
     left, right = a[1].axes, b[1].axes
     batch = len(left) - 2
     for x, y in zip(left[:batch], right[:batch], strict=True):
-        x.unite(y)
-    left[-1].unite(right[-2])
+        run.unite(x, y, call.node)
+    run.unite(left[-1], right[-2], call.node)
     run.consumed(left[-1], call.node)
     out = (*left[:-1], right[-1])
     heads = tuple(range(batch))
@@ -206,7 +206,7 @@ def _dot(run: Run, call: Arguments, name: str) -> Value:
         if acc[1].axes is None or len(acc[1].axes) != rank:
             return run.not_known(call)
         for x, y in zip(out, acc[1].axes, strict=True):
-            x.unite(y)
+            run.unite(x, y, call.node)
         operands.append((acc[0], tuple(range(rank))))
     used = [a[0], b[0], *([acc[0]] if acc else [])]
     run.found.spreads[call.node] = Spread((*out, left[-1]), [*operands, *call.rest(*used)], join="+",

@@ -32,7 +32,12 @@ def _opened(text: str, indent: str, width: int, newline: str) -> str:
     start, end = max(groups, key=lambda g: g[1] - g[0])
     inner = indent + INDENT
     lines = [""]
-    for item in _items(text[start + 1:end]):
+    items = _items(text[start + 1:end])
+    if len(items) == 1:
+        at = _signs(items[0], 0)
+        lines = [items[0][a:b].strip() for a, b in itertools.pairwise([0, *at, len(items[0])])]
+        items = []
+    for item in items:
         if lines[-1] and len(inner) + len(lines[-1]) + 1 + len(item) > width:
             lines.append(item)
         else:
@@ -69,8 +74,14 @@ def _breaks(text: str, start: int) -> tuple[list[int], str]:
     commas = [i + 1 for i in range(start, len(text)) if depths[i] == 0 and text[i] == ","]
     if commas:
         return commas, ","
+    return _signs(text, start), ""
+
+
+def _signs(text: str, start: int) -> list[int]:
+    """The `+` and `-` between terms outside brackets."""
+    depths = _depths(text)
     return [i for i in range(start + 2, len(text) - 1)
-            if depths[i] == 0 and text[i] in "+-" and text[i - 1] == text[i + 1] == " "], ""
+            if depths[i] == 0 and text[i] in "+-" and text[i - 1] == text[i + 1] == " "]
 
 
 def _groups(text: str) -> list[tuple[int, int]]:

@@ -13,7 +13,7 @@ from migrate.analysis.axis_values import ARANGE, HELPER, Axis, Spread, Value
 from migrate.analysis.kernels import Kernel
 from migrate.analysis.pointers import Pointers
 from migrate.analysis.tiles import LANGUAGE, called
-from migrate.edit import code, expression, is_atom, parenthesised
+from migrate.edit import code, expression, is_atom, parenthesised, without_args
 from migrate.tree import find
 
 PART = 64
@@ -143,7 +143,7 @@ class Parts:
                 index = tuple(full[p] if self.count(a) > 1 else None for a, p in zip(axes, places, strict=True))
             new = self.part(operand, index)
             if operand is spread.once and not first:
-                new = expression("None")
+                node, new = _without(node, operand)
             if new is not operand:
                 table[operand] = new
         for length, at in spread.lengths.items():
@@ -197,6 +197,8 @@ class Parts:
         if not table:
             return node
         apart = {a.value for a in find(node, cst.Arg, cst.Element, cst.Index)}      # commas and brackets around them
+        if isinstance(node, cst.Comparison):
+            apart |= {node.left, *(c.comparator for c in node.comparisons)}
         if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Add):
             apart.add(node.left)
             right = table.get(node.right)
@@ -378,6 +380,15 @@ class Parts:
                             not self.pointers.bases(source) or not self.pointers.bases(into)
                             or self.pointers.bases(source) & self.pointers.bases(into)):
                         raise CannotSplit(load, "one part might be loaded after another has been stored over it")
+
+
+def _without(call: cst.BaseExpression, value: cst.BaseExpression) -> tuple[cst.BaseExpression, cst.BaseExpression]:
+    """A call without an argument; where others follow by position the call stays, and None is what to pass."""
+    call = cst.ensure_type(call, cst.Call)
+    at = next(i for i, arg in enumerate(call.args) if arg.value is value)
+    if call.args[at].keyword is None and any(arg.keyword is None for arg in call.args[at + 1:]):
+        return call, expression("None")
+    return without_args(call, {call.args[at]}), value
 
 
 class _Swap(cst.CSTTransformer):

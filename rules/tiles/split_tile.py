@@ -35,9 +35,9 @@ class SplitTile(Rule):
     with them: elementwise work, loads, products and loops unite axes (`migrate.analysis.axes`).
 
     A value with such an axis becomes `b_h1`, `b_h2`, one statement after the other; with two of them it becomes
-    `b_a11`, `b_a12`, `b_a21`, `b_a22`. A product or a sum over the axis becomes the sum of two, a maximum that of two. Where
-    the second part would read what the first has just assigned, both are assigned at once. Parts that nothing reads
-    are left out. 192 gives three parts, 256 four. Everything else stays where it is.
+    `b_a11`, `b_a12`, `b_a21`, `b_a22`. A product or a sum over the axis becomes the sum of two, a maximum that of
+    two. Where the second part would read what the first has just assigned, both are assigned at once. Parts that
+    nothing reads are left out. 192 gives three parts, 256 four. Everything else stays where it is.
 
     It runs after the other rules, which make descriptors, strides and switches plain; specialise (ASC211) folds a
     constant that is to be split into the switches that it decides, but leaves its name where it is a length. The
@@ -169,7 +169,7 @@ class SplitTile(Rule):
                 """,
             run="exact", asked=Asked(split=("BK",)),
             inputs={"x": "float32[32, 128]", "y": "float32[32, 128]", "peak": "float32[16]", "rows": 32}),
-        Example("a matrix with the axis twice goes in four parts; what the next part still reads is assigned at once",
+        Example("a matrix with the axis twice goes in four parts; what is read again is assigned at once",
             before="""
                 import triton
                 import triton.language as tl
@@ -278,15 +278,13 @@ class SplitTile(Rule):
                                               f"{_lengths(found)}"))
             for axis in hits:
                 total = next(length.number.value for length in axis.lengths if _is(word, length))
-                trouble = self._unfit(kernel, word, axis, total)
-                if trouble is not None:
-                    problems.append(trouble)
+                trouble = _unfit(word, total)
+                if trouble:
+                    problems.append((kernel.node, trouble))
                 elif isinstance(total, int):
                     cut[axis] = total // PART
         if not problems:
-            blocks = [(b.node, f"{_name(b.axis.root)} stays whole: the axis {b.why}") for b in found.blocks
-                      if b.axis.root in cut]
-            problems = sorted(blocks, key=lambda p: self.source.tree.span(p[0]))[:1]
+            problems = self._in_the_way(kernel, found, cut)
         if not problems and cut:
             try:
                 self._rewrite(kernel, found, cut, values)
@@ -305,19 +303,15 @@ class SplitTile(Rule):
                 values[word] = default.evaluated_value
         return values
 
-    def _unfit(self, kernel: Kernel, word: str, axis: Axis, total: Literal) -> Problem | None:
-        if not isinstance(total, int) or isinstance(total, bool):
-            return kernel.node, f"`--split {word}` needs the value: add `--set {word}=128`"
-        if total <= PART:
-            return kernel.node, f"{word} is {total}: an axis of up to {PART} is not split"
-        if total % PART:
-            return kernel.node, f"{word} is {total}: only a multiple of {PART} is split"
-        for length in axis.lengths:
-            if length.number.value != total:
-                node = length.node if length.node in self.source.tree else kernel.node
-                return node, (f"{word} stays whole: the same axis is `{code(length.node)}` long here, "
-                              f"which is not known to be {total}")
-        return None
+    def _in_the_way(self, kernel: Kernel, found: Axes, cut: dict[Axis, int]) -> list[Problem]:
+        """The first place that keeps one of these axes whole."""
+        blocks = [(b.node, f"{_name(b.axis.root)} stays whole: the axis {b.why}")
+                  for b in found.blocks if b.axis.root in cut]
+        if not blocks:
+            blocks = [(length.node if length.node in self.source.tree else kernel.node,
+                       f"{_name(axis)} stays whole: this is not known to be {n * PART}")
+                      for axis, n in cut.items() for length in axis.lengths if length.number.value != n * PART]
+        return sorted(blocks, key=lambda p: self.source.tree.span(p[0]))[:1]
 
     def _rewrite(self, kernel: Kernel, found: Axes, cut: dict[Axis, int], values: dict[str, Literal]) -> None:
         """Raises CannotSplit."""
@@ -388,6 +382,15 @@ def _is(word: str, length: Length) -> bool:
     if word.isdigit():
         return length.number.value == int(word) and not isinstance(length.number.value, bool)
     return word in length.number.names
+
+
+def _unfit(word: str, total: Literal) -> str:
+    """What is wrong with the length of an axis; "" if nothing is."""
+    if not isinstance(total, int) or isinstance(total, bool):
+        return f"`--split {word}` needs the value: add `--set {word}=128`"
+    if total <= PART:
+        return f"{word} is {total}: an axis of up to {PART} is not split"
+    return f"{word} is {total}: only a multiple of {PART} is split" if total % PART else ""
 
 
 def _knows(kernel: Kernel, word: str) -> bool:
