@@ -21,6 +21,5 @@ with tempfile.TemporaryDirectory() as folder:
         print(json.dumps({
             "same": all(torch.equal(was[n], now[n]) for n in now),
             "finite": all(bool(torch.isfinite(was[n]).all()) for n in now),
-            "error": max(((was[n].double() - now[n].double()).norm() / (was[n].double().norm() + 1e-30)).item()
-                         for n in now),
+            "error": run_examples.distance(was, now),
             "wrote": [n for n in now if not torch.equal(start[n], now[n])]}), flush=True)

@@ -5,6 +5,7 @@ import ast
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -55,12 +56,14 @@ def lines(body: str, *words: str, **values: Any) -> list[str]:
 STOPS = [
     ("d = tl.cumsum(b, axis=0)", "cumsum"), ("d = tl.cumsum(c)", "cumsum"), ("d = tl.cumprod(b, 0)", "cumprod"),
     ("d = tl.associative_scan(b, 0, add)", "associative_scan"), ("d = tl.flip(c)", "flip"), ("d = tl.sort(c)", "sort"),
-    ("d = tl.flip(tl.trans(b), 1)", "flip"), ("d = tl.reshape(b, [K * N])", "reshape"), ("d = tl.view(b, N, K)", "view"),
+    ("d = tl.view(b, N, K)", "view"),
+    ("d = tl.flip(tl.trans(b), 1)", "flip"), ("d = tl.reshape(b, [K * N])", "reshape"),
     ("d = b.reshape(N, K)", "reshape"), ("d = tl.ravel(b)", "ravel"), ("d = tl.gather(c, o_n, 0)", "gather"),
     ("d = tl.argmax(b, axis=0)", "argmax"), ("d = tl.max(b, axis=0, return_indices=True)", "not known"),
     ("d = tl.reduce(b, 0, add)", "reduce"), ("d = tl.softmax(c)", "not known"), ("d = tl.histogram(c, 4)", "not known"),
     ("d = tl.cat(c, c, can_reorder=True)", "not known"), ("d = tl.join(c, c)", "not known"),
-    ("d = mystery(b)", "not known"), ("d = tl.sum(b, axis=i)", "not known"), ("tl.device_print('c', c)", "device_print"),
+    ("d = mystery(b)", "not known"), ("d = tl.sum(b, axis=i)", "not known"),
+    ("tl.device_print('c', c)", "device_print"),
     ("d = [v for v in (b, c)]", "not understood"), ("d = (lambda v: v)(c)", "not understood"),
     ("d = b.shape[0]", "`.shape`"), ("d = c.numel", "`.numel`"), ("d = c[0]", "indexed"), ("d = c[0:64]", "indexed"),
     ("d = tl.load(z + tl.arange(0, BT)) + c", "not known to be equal"),
@@ -105,7 +108,8 @@ def test_the_other_axis_may_be_scanned_and_sorted() -> None:
     ("i = tl.sum(b, axis=None) * 2", ["i = (tl.sum(b1, axis=None) + tl.sum(b2, axis=None)) * 2"]),
     ("i = tl.min(c)", ["i = tl.minimum(tl.min(c1), tl.min(c2))"]),
     ("d = c.max(0) - tl.max(b, 0, keep_dims=True)",
-     ["d = tl.maximum(c1.max(0), c2.max(0)) - tl.maximum(tl.max(b1, 0, keep_dims=True), tl.max(b2, 0, keep_dims=True))"]),
+     ["d = tl.maximum(c1.max(0), c2.max(0)) "
+      "- tl.maximum(tl.max(b1, 0, keep_dims=True), tl.max(b2, 0, keep_dims=True))"]),
     ("d = tl.zeros([N, N], tl.float32)\ne = tl.dot(tl.trans(b), b, d, 'ieee')",
      ["d = tl.zeros([N, N], tl.float32)", "e = tl.dot(tl.trans(b1), b1, d, 'ieee')",
       "e += tl.dot(tl.trans(b2), b2, None, 'ieee')"]),
@@ -220,7 +224,7 @@ def test_parts(length: int, parts: int) -> None:
 def test_ways_to_name_a_length(defines: str, word: str, asserts: bool) -> None:
     name = "BK" if "BK" in defines else word
     param = "" if "K: tl.constexpr = 128" in defines or word == "128" else ", K: tl.constexpr"
-    text = HEAD + f"@triton.jit\ndef work(x{param}):\n{defines}    at = tl.arange(0, {name})\n    tl.store(x + at, at)\n"
+    text = f"{HEAD}@triton.jit\ndef work(x{param}):\n{defines}    at = tl.arange(0, {name})\n    tl.store(x + at, at)\n"
     outcome = port(text, word, K=256 if "//" in defines else 128)
     assert not outcome.open
     assert "at2 = 64 + tl.arange(0, 64)" in outcome.final.text
@@ -231,7 +235,8 @@ def test_ways_to_name_a_length(defines: str, word: str, asserts: bool) -> None:
 def test_a_default_is_a_value_and_is_insisted_on() -> None:
     text = HEAD + "@triton.jit\ndef work(x, K: tl.constexpr = 128):\n    tl.store(x + tl.arange(0, K), 1.0)\n"
     got = port(text, "K")
-    assert "tl.static_assert(K == 128)" in got.final.text and "tl.store(x + 64 + tl.arange(0, 64), 1.0)" in got.final.text
+    assert "tl.static_assert(K == 128)" in got.final.text
+    assert "tl.store(x + 64 + tl.arange(0, 64), 1.0)" in got.final.text
 
 
 def test_two_axes_that_are_asked_for() -> None:
@@ -276,7 +281,8 @@ def test_a_constant_that_is_no_axis_is_said() -> None:
 
 
 def test_an_ignore_comment_keeps_the_kernel() -> None:
-    text = KERNEL.replace("@triton.jit", "# migrate: ignore[split-tile] on purpose\n@triton.jit") + "    tl.store(p, b)\n"
+    text = KERNEL.replace("@triton.jit", "# migrate: ignore[split-tile] on purpose\n@triton.jit") + LAST[1:]
+    text = text.replace("\ntl.", "\n    tl.")
     outcome = port(text, "K", **SET)
     assert outcome.final.text == text and not outcome.open
 
@@ -364,7 +370,8 @@ BLOCK = {"K": "K", "N": "16"}
 POINTERS = {"KN": "o_k[:, None] * 16 + o_n[None, :]", "NK": "o_n[:, None] * K + o_k[None, :]",
             "KK": "o_k[:, None] * K + o_k[None, :]", "NN": "o_n[:, None] * 16 + o_n[None, :]", "K": "o_k", "N": "o_n"}
 UNARY = ["tl.abs({0})", "-{0}", "{0} * 0.5", "tl.exp(-tl.abs({0}))", "tl.where({0} > 0, {0}, 0.1 * {0})",
-         "{0}.to(tl.float32) + 0.25", "tl.zeros_like({0}) + 1.5", "tl.minimum({0}, 1.0)", "({0} - 0.5 if FLAG else {0})"]
+         "{0}.to(tl.float32) + 0.25", "tl.zeros_like({0}) + 1.5", "tl.minimum({0}, 1.0)",
+         "({0} - 0.5 if FLAG else {0})"]
 BINARY = ["{0} + {1}", "{0} - {1}", "{0} * {1} * 0.5", "tl.maximum({0}, {1})", "tl.where({0} < {1}, {0}, {1})"]
 
 
@@ -376,7 +383,6 @@ class Program:
         self.lines: list[str] = []
         self.shapes: dict[str, str] = {}
         self.exact = True
-        self.blocks: set[str] = set()
 
     def pick(self, *shapes: str) -> str:
         return str(self.draw(st.sampled_from(sorted(n for n, s in self.shapes.items() if s in shapes))))
@@ -400,12 +406,13 @@ class Program:
         other = self.draw(st.sampled_from("KN"))
         if kind == "dot":
             self.exact = False
-            return f"tl.dot({self.pick(shape[0] + other)}, {self.pick(other + shape[1])}, input_precision='ieee') * 0.05"
-        name, function = self.draw(st.sampled_from([("sum", "tl.sum({}, axis={}) * 0.1"), ("max", "tl.max({}, axis={})"),
-                                                    ("min", "tl.min({}, axis={})")]))
-        self.exact &= name != "sum"
+            a, b = self.pick(shape[0] + other), self.pick(other + shape[1])
+            return f"tl.dot({a}, {b}, input_precision='ieee') * 0.05"
+        function = str(self.draw(st.sampled_from(["tl.sum({}, axis={}) * 0.1", "tl.max({}, axis={})",
+                                                  "tl.min({}, axis={})"])))
+        self.exact &= "sum" not in function
         axis = self.draw(st.integers(0, 1))
-        return str(function).format(self.pick(other + shape if axis == 0 else shape + other), axis)
+        return function.format(self.pick(other + shape if axis == 0 else shape + other), axis)
 
     def change(self, indent: str) -> None:
         """Gives a name another value of its shape."""
@@ -434,20 +441,12 @@ class Program:
 def programs(draw: Callable[[Any], Any]) -> tuple[str, bool, dict[str, Any]]:
     """A kernel's text, whether both versions must agree to the bit, and its inputs."""
     way = draw(st.sampled_from(["parameter", "constant", "number"]))
-    length = draw(st.sampled_from([128, 128, 256]))
+    length = draw(st.sampled_from([128, 128, 128, 256]))
     program = Program(draw)
     inputs: dict[str, Any] = {}
     size = {"K": str(length), "N": "16"}
-    for shape, offsets in POINTERS.items():
-        name = "x_" + shape.lower()
-        inputs[name] = f"float32[{', '.join(size[c] for c in shape)}]"
+    for shape in POINTERS:
         program.shapes["b_" + shape.lower()] = shape
-        if len(shape) == 2 and draw(st.booleans()):
-            pointer = program.block(shape, name)
-            program.lines.append(f"    b_{shape.lower()} = tl.load({pointer}, boundary_check=(0, 1))")
-        else:
-            mask = ", mask=o_n[:, None] < 11, other=0.5" if shape == "NK" and draw(st.booleans()) else ""
-            program.lines.append(f"    b_{shape.lower()} = tl.load({name} + {offsets}{mask})")
     for number in range(draw(st.integers(1, 4))):
         shape = draw(st.sampled_from(sorted(POINTERS)))
         program.lines.append(f"    v{number}_ = {program.expression(shape)}")
@@ -460,7 +459,24 @@ def programs(draw: Callable[[Any], Any]) -> tuple[str, bool, dict[str, Any]]:
         program.lines.append("    for _ in range(2):" if kind == "loop" else "    if FLAG:")
         for _ in range(draw(st.integers(1, 3))):
             program.change("        ")
+    body, program.lines = program.lines, []
+    text = "\n".join(body)
+    program.shapes = {n: s for n, s in program.shapes.items() if re.search(rf"\b{n}\b", text)}
+    for b, shape in program.shapes.items():
+        name, offsets = "x_" + shape.lower(), POINTERS[shape]
+        if b.startswith("v"):
+            continue
+        inputs[name] = f"float32[{', '.join(size[c] for c in shape)}]"
+        if len(shape) == 2 and draw(st.booleans()):
+            pointer = program.block(shape, name)
+            program.lines.append(f"    {b} = tl.load({pointer}, boundary_check=(0, 1))")
+        else:
+            mask = ", mask=o_n[:, None] < 11, other=0.5" if shape == "NK" and draw(st.booleans()) else ""
+            program.lines.append(f"    {b} = tl.load({name} + {offsets}{mask})")
+    program.lines += body
     for name, shape in program.shapes.items():
+        if not re.search(rf"\b{name} [-+*]?= ", text):
+            continue                                    # never changed
         out = "y_" + name
         inputs[out] = f"float32[{', '.join(size[c] for c in shape)}]"
         if len(shape) == 2 and draw(st.booleans()):
@@ -475,11 +491,8 @@ def programs(draw: Callable[[Any], Any]) -> tuple[str, bool, dict[str, Any]]:
         params += ", FLAG: tl.constexpr, K: tl.constexpr"
     else:
         params += ", FLAG: tl.constexpr"
-        if way == "constant":
-            body = f"    K: tl.constexpr = {length}\n{body}"
-        else:
-            body = body.replace("(0, K)", f"(0, {length})").replace("K, ", f"{length}, ").replace(", K)", f", {length})") \
-                .replace("* K ", f"* {length} ")
+        number = re.sub(r"\bK\b", str(length), body)
+        body = f"    K: tl.constexpr = {length}\n{body}" if way == "constant" else number
     text = f"{HEAD}@triton.jit\ndef work({params}):\n{body}\n"
     return text, program.exact, inputs
 
@@ -496,7 +509,7 @@ def child() -> Iterator[subprocess.Popen[str]]:
         process.stdin.close()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(program=programs())
 def test_random_kernels_compute_the_same_in_parts(child: subprocess.Popen[str],
                                                   program: tuple[str, bool, dict[str, Any]]) -> None:
@@ -506,7 +519,7 @@ def test_random_kernels_compute_the_same_in_parts(child: subprocess.Popen[str],
     outcome = port(text, word, K=length)
     assert not outcome.open, outcome.open
     after = outcome.final.text
-    assert "64 + tl.arange(0, 64)" in after and f"tl.arange(0, {word})" not in after
+    assert not re.search(rf"tl\.arange\(0, {word}\)|, {word}\), \(1, 0\)\)", after)
     assert child.stdin is not None and child.stdout is not None
     child.stdin.write(json.dumps({"before": text, "after": after, "inputs": inputs}) + "\n")
     child.stdin.flush()
