@@ -20,6 +20,7 @@ from pathlib import Path
 import libcst as cst
 
 from migrate import __version__, engine, header
+from migrate.analysis import constants
 from migrate.asked import NOTHING, Asked
 from migrate.encoding import PythonFile
 from migrate.engine import Outcome
@@ -113,9 +114,13 @@ class Ported:
 
 
 def port_file(project: PackageProject, path: str, settings: Settings) -> Ported:
-    """Raises MigrateError when the file cannot be read or parsed, or a rule crashes; the message names the file."""
+    """Raises MigrateError when the file cannot be read or parsed, or a rule crashes; the message names the file.
+
+    Raises UsageError for a value that is set of no kernel's parameter.
+    """
     file = project.file(path)
     source = project.source(path).asking(settings.asked)
+    constants.check(source, path)
     try:
         outcome = engine.apply(source, settings.rules)
         final = outcome.final.text

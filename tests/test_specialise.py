@@ -1,0 +1,158 @@
+"""`specialise`: kernels made to trip it, each also run before and after under the interpreter."""
+from __future__ import annotations
+
+import ast
+import importlib.util
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, strategies
+from hypothesis import settings as hypothesis_settings
+
+from migrate import engine
+from migrate.asked import Asked, settings
+from migrate.source import Source
+from rules.tiles.specialise import Specialise
+
+torch = pytest.importorskip("torch")
+runtime = pytest.importorskip("ported_kernels.runtime")
+
+HEAD = "import torch\nimport triton\nimport triton.language as tl\n\n"
+RUN_TIME = {"n": 5, "stride_g": 1, "BLOCK": 64, "h": 1}
+
+
+def specialised(text: str, words: str, split: tuple[str, ...] = ()) -> engine.Outcome:
+    return engine.apply(Source.parse(text, asked=Asked(settings(shlex.split(words)), split)), [Specialise])
+
+
+def cases() -> list[Any]:
+    found = []
+    for file in sorted((Path(__file__).parent / "specialise").glob("*.txt")):
+        for block in re.split(r"^#### ", file.read_text(), flags=re.MULTILINE)[1:]:
+            name, words, body = block.split("\n", 2)
+            before, _, after = body.partition("#=== after\n")
+            found.append(pytest.param(HEAD + before, HEAD + after, words.removeprefix("#set "), id=name))
+    return found
+
+
+def results(path: Path, text: str, words: str, **more: Any) -> list[Any]:
+    """What the kernel writes: launched by `run(x, y, g)` of the module, or as two programs with the given values."""
+    path.write_text(text)
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    values = {s.name: s.value for s in settings(shlex.split(words))}
+    tensors = dict(zip("xyg", inputs(), strict=True))
+    arguments = {**RUN_TIME, **tensors, **values, **more}
+    with runtime.on("cpu"):
+        spec.loader.exec_module(module)
+        if hasattr(module, "run"):
+            module.run(*tensors.values())
+        else:
+            module.kernel[(2,)](**{name: arguments[name] for name in module.kernel.arg_names})
+    return list(tensors.values())
+
+
+def inputs() -> list[Any]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(1024, generator=generator) for _ in range(3)]
+
+
+@pytest.mark.parametrize(("before", "after", "words"), cases())
+def test_kernel(before: str, after: str, words: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    got = specialised(before, words)
+    assert got.final.text == after
+    ast.parse(after)
+    assert not specialised(after, words).steps
+    if "interpreter has not" in request.node.name:
+        return
+    was, now = results(tmp_path / "before.py", before, words), results(tmp_path / "after.py", after, words)
+    assert all(torch.equal(one, two) for one, two in zip(was, now, strict=True))
+    assert any(not torch.equal(one, two) for one, two in zip(was, inputs(), strict=True))
+
+
+@pytest.mark.parametrize(("before", "after", "words"), cases())
+def test_windows_line_endings(before: str, after: str, words: str) -> None:
+    assert specialised(before.replace("\n", "\r\n"), words).final.text == after.replace("\n", "\r\n")
+
+
+# Kernels made at random from constants, run-time values and the statements that fold
+
+CONSTANTS: dict[str, list[Any]] = {"A": [True, False], "B": [True, False], "K": [16, 64, 128], "N": [0, 1, 2],
+                                   "MODE": [0, 1, 2]}
+CONDITIONS = ["A", "not A", "B", "A and B", "A or B", "K > 32", "K // 16 == 4", "N == 0", "MODE == 1", "n > 3", "n > 9",
+              "A and n > 3", "n > 3 or B", "n > 9 and not A", "(A or n > 9) and K > 16", "half > 16", "wide", "parts > 1",
+              "A and B or n > 3"]
+NUMBERS = ["1", "2", "n", "K", "(K // 16)", "N", "(N + 1)", "half", "parts", "MODE * 2", "min(K, 64)", "tl.cdiv(K, 64)",
+           "(3 if A else 5)", "(K if B else n)", "(n if n > 3 else MODE)", "s", "s * N", "(0 * s + K)", "(N * 1 + s)"]
+LOOPS = ["range(N)", "tl.static_range(N)", "range(K // 64)", "tl.static_range(0, parts)", "range(MODE, 2)", "range(n)"]
+
+
+@strategies.composite
+def statements(draw: Any, depth: int) -> list[str]:
+    lines: list[str] = []
+    for _ in range(draw(strategies.integers(1, 3))):
+        kinds = ["tile", "number", "comment", "load"] + (["if", "if", "if", "loop"] if depth else [])
+        kind = draw(strategies.sampled_from(kinds))
+        number, other = draw(strategies.sampled_from(NUMBERS)), draw(strategies.sampled_from(NUMBERS))
+        if kind == "tile":
+            lines.append(draw(strategies.sampled_from(
+                [f"v = v + {number}", f"v = v * {number} - w", f"w = w + {number} * ({other} + 1)", f"v += {number}"])))
+        elif kind == "number":
+            lines.append(f"s = {number} + {other} % 7")
+        elif kind == "comment":
+            lines += ["", f"# about {number}"]
+            lines.append(f"w = v - {other}")
+        elif kind == "load":
+            lines += [f"p = x + {number} % 100 * 2 + at", "w = tl.load(p)"]
+        elif kind == "if":
+            condition = draw(strategies.sampled_from(CONDITIONS))
+            lines += [f"if {condition}:", *indented(draw(statements(depth - 1)))]
+            if draw(strategies.booleans()):
+                other_condition = draw(strategies.sampled_from(CONDITIONS))
+                lines += [f"elif {other_condition}:", *indented(draw(statements(depth - 1)))]
+            if draw(strategies.booleans()):
+                lines += ["else:", *indented(draw(statements(depth - 1)))]
+        else:
+            index = f"i{depth}"
+            lines.append(f"for {index} in {draw(strategies.sampled_from(LOOPS))}:")
+            lines += indented([f"v = v * 2 + {index} * 3", *draw(statements(depth - 1))])
+    return lines
+
+
+def indented(lines: list[str]) -> list[str]:
+    return ["    " + line if line else "" for line in lines]
+
+
+@strategies.composite
+def kernels(draw: Any) -> tuple[str, dict[str, Any], list[str]]:
+    """The text, a value for each constant, and the constants to set."""
+    body = ["at = tl.arange(0, 16)", "half: tl.constexpr = K // 2", "wide = K > 32", "parts = tl.cdiv(K, 64)", "s = n + 1",
+            "v = tl.load(x + at)", "w = v * 2", *draw(statements(2)), "tl.store(y + at, v + w * s)"]
+    text = "\n".join(["@triton.jit", "def kernel(x, y, n, " + ", ".join(f"{c}: tl.constexpr" for c in CONSTANTS) + "):",
+                      *indented(body), ""])
+    values = {name: draw(strategies.sampled_from(options)) for name, options in CONSTANTS.items()}
+    chosen = draw(strategies.lists(strategies.sampled_from(list(CONSTANTS)), min_size=1, unique=True))
+    return HEAD + text, values, chosen
+
+
+@given(kernels())
+@hypothesis_settings(max_examples=150, deadline=None,
+                     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+def test_random_kernels_compute_the_same(tmp_path: Path, made: tuple[str, dict[str, Any], list[str]]) -> None:
+    text, values, chosen = made
+    words = " ".join(f"{name}={values[name]}" for name in chosen)
+    outcome = specialised(text, words)
+    after = outcome.final.text
+    ast.parse(after)
+    assert not specialised(after, words).steps
+    assert not outcome.open
+    assert not set(chosen) & {n.id for n in ast.walk(ast.parse(after)) if isinstance(n, ast.Name)}
+    assert after.count("pass\n") == 0
+    assert "\n\n\n    " not in after
+    was = results(tmp_path / "before.py", text, words, **values)
+    now = results(tmp_path / "after.py", after, words, **values)
+    assert all(torch.equal(one.nan_to_num(), two.nan_to_num()) for one, two in zip(was, now, strict=True))
