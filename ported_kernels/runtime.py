@@ -124,7 +124,7 @@ def launch_options(device: torch.device | str, **options: Any) -> dict[str, Any]
     None of them on a GPU, where Triton takes an unknown one for a mistake. The interpreter drops them, and whoever
     records launches instead of running them (the compile gate) sees them.
     """
-    return {} if torch.device(device).type == "cuda" else options
+    return {} if str(device).startswith("cuda") else options
 
 
 def on(device: torch.device | str) -> AbstractContextManager:
