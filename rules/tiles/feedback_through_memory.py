@@ -40,8 +40,8 @@ class FeedbackThroughMemory(Rule):
 
     ## Why
     With `x = tl.dot(a, x)` round a loop, the tile that the cube wrote is the operand of the cube's next product, and
-    no vector work lies between. Ascend's compiler dies on a tile that is carried like that, where `a` is a product
-    itself. Where the loop ends in `tl.store(p, x)` to memory that only this program uses, the tile can live there:
+    no vector work lies between. Ascend's compiler dies on a tile that is carried like that, where the loop makes `a` by
+    vector work. Where the loop ends in `tl.store(p, x)` to memory that only this program uses, the tile can live there:
     it is stored before the loop, loaded before the product and stored after it. The values are the same, for memory of
     float32 holds what the tile holds.
 
@@ -57,8 +57,10 @@ class FeedbackThroughMemory(Rule):
       `tl.program_id` of the kernel plays no part in: programs might share it;
     * an output that the wrapper does not visibly allocate in float32, and kernels whose launches are not in the file.
 
-    Not reported: loops of `tl.static_range`, which are unrolled, and products that pass through a sum or a decay on
-    the way round (`x = x * g + tl.dot(a, b)`): those compile as they are.
+    Not reported, as they compile as they are: products that pass through a sum or a decay on the way round
+    (`x = x * g + tl.dot(a, b)`), and those whose other operand is loaded, made before the loop, or itself a product and
+    nothing more. With a loaded operand it is the form in memory that never compiles. Loops of `tl.static_range` are
+    unrolled, and not looked at.
     """
 
     id = "ASC213"
@@ -72,6 +74,11 @@ class FeedbackThroughMemory(Rule):
             "Ascend910B2, K=128, BT=64, 32 columns, float32: with the tile carried, bishengir-compile dies; with the "
             "tile in memory it finds no end in 60 s; with multibuffer=False the form in memory compiles in a second, "
             "2 products in the HIVM of 2", "compiled"),
+        Ref("https://pypi.org/project/ascendnpu-ir/1.2.0/",
+            "64 x 64, float32, x = tl.dot(a, x): with a = tl.exp(tl.load(...)) in the loop the carried tile crashes "
+            "unless multibuffer=False, and the form in memory needs it as well; with a loaded, or made before the loop, the carried tile "
+            "compiles as launched and the form in memory finds no end, with multibuffer=False neither; with a = "
+            "tl.dot(b, b) both compile", "compiled"),
         Ref("https://github.com/triton-lang/triton-ascend/issues/1416",
             "a load after a store of the same output in one program returned stale data, once, behind a barrier; not "
             "seen without one", "issue"),
@@ -92,7 +99,7 @@ class FeedbackThroughMemory(Rule):
                     p_out = out + i * N * N + tile
                     b_m = tl.where(o[:, None] == o[None, :], 1.0, 0.0)
                     for step in range(n):
-                        b_a = tl.load(a + (i * n + step) * N * N + tile)
+                        b_a = tl.load(a + (i * n + step) * N * N + tile) * 0.5
                         # the later matrix stands on the left
                         b_m = tl.dot(b_a, b_m, input_precision="ieee")
                     tl.store(p_out, b_m)
@@ -121,7 +128,7 @@ class FeedbackThroughMemory(Rule):
                     b_m = tl.where(o[:, None] == o[None, :], 1.0, 0.0)
                     tl.store(p_out, b_m)
                     for step in range(n):
-                        b_a = tl.load(a + (i * n + step) * N * N + tile)
+                        b_a = tl.load(a + (i * n + step) * N * N + tile) * 0.5
                         b_m = tl.load(p_out)
                         # the later matrix stands on the left
                         b_m = tl.dot(b_a, b_m, input_precision="ieee")
@@ -152,9 +159,8 @@ class FeedbackThroughMemory(Rule):
                     for row in range(tl.program_id(0), rows, tl.num_programs(0)):
                         here = row * N * N
                         b_x = tl.load(a + here + tile)
-                        b_a = b_x * 0.25
                         for _ in range(n):
-                            b_x = tl.dot(b_x, b_a)
+                            b_x = tl.dot(b_x, tl.load(a + here + tile) * 0.25)
                         tl.store(out + here + tile, b_x)
 
 
@@ -179,12 +185,11 @@ class FeedbackThroughMemory(Rule):
                     for row in range(tl.program_id(0), rows, tl.num_programs(0)):
                         here = row * N * N
                         b_x = tl.load(a + here + tile)
-                        b_a = b_x * 0.25
                         p_b_x = out + here + tile
                         tl.store(p_b_x, b_x)
                         for _ in range(n):
                             b_x = tl.load(p_b_x)
-                            b_x = tl.dot(b_x, b_a)
+                            b_x = tl.dot(b_x, tl.load(a + here + tile) * 0.25)
                             tl.store(p_b_x, b_x)
 
 
@@ -197,7 +202,7 @@ class FeedbackThroughMemory(Rule):
                 """,
             run="exact",
             inputs={"a": "float32[2, 16, 16]", "out": "float32[2, 16, 16]", "rows": 2, "n": 3, "N": 16}),
-        Example("leaves a state that decays, another product's operand, and a loop that is unrolled",
+        Example("leaves a state that decays, operands that come as they are, and a loop that is unrolled",
             before="""
                 import torch
                 import triton
@@ -215,8 +220,13 @@ class FeedbackThroughMemory(Rule):
                         b_v = tl.load(v + step * N * N + tile) - tl.dot(b_k, b_s)
                         b_s = b_s * tl.load(g + step * N + o)[:, None]
                         b_s += tl.dot(tl.trans(b_k), b_v)
+                    b_a = tl.exp(tl.load(k + tile))
+                    for step in range(n):
+                        b_s = tl.dot(b_a, b_s)
+                    for step in range(n):
+                        b_s = tl.dot(tl.load(k + step * N * N + tile), b_s)
                     for _ in tl.static_range(2):
-                        b_s = tl.dot(b_s, b_s)
+                        b_s = tl.dot(b_s, b_s + 1.0)
                     tl.store(out + i * N * N + tile, b_s)
 
 
@@ -240,7 +250,7 @@ class FeedbackThroughMemory(Rule):
                     tile = tl.program_id(0) * N * N + o[:, None] * N + o[None, :]
                     b_m = tl.load(a + tile)
                     for step in range(n):
-                        b_m = tl.dot(tl.load(a + tile), b_m)
+                        b_m = tl.dot(tl.load(a + tile) * 2.0, b_m)
                     tl.store(out + tile, b_m, mask=o[:, None] < size)
 
 
@@ -251,7 +261,7 @@ class FeedbackThroughMemory(Rule):
                     b_a = tl.load(a + (tl.program_id(1) * N + tl.program_id(0)) * N * N + tile)
                     b_m = tl.load(a + tile)
                     for step in range(n):
-                        b_m = tl.dot(b_a, b_m)
+                        b_m = tl.dot(b_a * 2.0, b_m)
                     tl.store(out + tl.program_id(0) * N * N + tile, b_m)
 
 
@@ -261,7 +271,7 @@ class FeedbackThroughMemory(Rule):
                     tile = tl.program_id(0) * N * N + o[:, None] * N + o[None, :]
                     b_m = tl.load(a + tile)
                     for step in range(n):
-                        b_m = tl.dot(tl.load(a + tile), b_m)
+                        b_m = tl.dot(tl.load(a + tile) * 2.0, b_m)
                     tl.store(out + tile, b_m)
 
 
@@ -272,7 +282,7 @@ class FeedbackThroughMemory(Rule):
                     b_m = tl.load(a + tile)
                     b_sum = tl.zeros([N, N], dtype=tl.float32)
                     for step in range(n):
-                        b_m = tl.dot(tl.load(a + tile), tl.trans(b_m))
+                        b_m = tl.dot(tl.load(a + tile) * 2.0, tl.trans(b_m))
                         b_sum += b_m
                     tl.store(out + tile, b_sum)
 
@@ -295,6 +305,8 @@ class FeedbackThroughMemory(Rule):
         if kernel is None or not isinstance(node.iter, cst.Call) or self.source.qualified(node.iter.func) not in RANGES:
             return
         for feedback in self._feedbacks(node):
+            if not self._worked_on(feedback):
+                continue
             plan = self._plan(kernel, feedback)
             if isinstance(plan, str):
                 self.report(feedback.product, f"`{feedback.name}`, the result of this product, is its own operand in "
@@ -353,6 +365,26 @@ class FeedbackThroughMemory(Rule):
             if before is not None and self._fed(before, name, once, seen):
                 return True
         return False
+
+    def _worked_on(self, feedback: Feedback) -> bool:
+        """Whether the other operand comes from vector work in the loop, as opposed to memory or the cube."""
+        made: dict[str, list[cst.BaseExpression | None]] = {}
+        for name, node, value in bindings(feedback.loop.body):
+            made.setdefault(name, []).append(None if isinstance(node, cst.AugAssign) else value)
+
+        def worked(value: cst.BaseExpression | None) -> bool:
+            if isinstance(value, cst.Name):
+                values = made.get(value.value, [])
+                return len(values) > 1 or any(worked(v) for v in values)
+            if isinstance(value, cst.Call):
+                if any(calls(self.source, value, name) for name in ("load", "dot")):
+                    return False
+                if value.args and calls(self.source, value, "trans"):
+                    return worked(value.args[0].value)
+            return True
+
+        return any(worked(operand) for operand in _operands(feedback.product)
+                   if not any(n.value == feedback.name for n in find(operand, cst.Name)))
 
     def _whole(self, operand: cst.BaseExpression, name: str) -> bool:
         """`name`, or `name.to(tl.float32)`, which it is."""
