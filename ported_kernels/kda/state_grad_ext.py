@@ -3,7 +3,7 @@
 # path: state_grad_ext.py
 # sha256: bfbb73813e1f0e11e6805a4ca35022d97f237af403cf10dfcf609055360abd7e
 # licence: see the file
-# tool: migrate 0.1.0, 21 rules bfb58ad86170, triton-ascend 3.2.0, Ascend910B2, --set K=128 --split K
+# tool: migrate 0.1.0, 21 rules 019e420614e6, triton-ascend 3.2.0, Ascend910B2, --set K=128 --split K
 # body: a6f59308f29b82ef09e11897acde2dcbe79b1d980fb962311c0a770d65216851
 # --- end of the header of migrate ---
 """Kimi Delta Attention, backward: the gradient that a part of the sequence sends to the state that came in."""

@@ -3,7 +3,7 @@
 # path: state_summary.py
 # sha256: 26bae05de5e7156c5093b202dd21fd9175cf7828db5ce53f86744fbc0c9c7bb0
 # licence: see the file
-# tool: migrate 0.1.0, 21 rules bfb58ad86170, triton-ascend 3.2.0, Ascend910B2, --set K=128 --split K
+# tool: migrate 0.1.0, 21 rules 019e420614e6, triton-ascend 3.2.0, Ascend910B2, --set K=128 --split K
 # body: 83bcf09469c4493c59bfbac33897b294f61c0a0dd0c2bbee55929e94ca9014b5
 # --- end of the header of migrate ---
 """Kimi Delta Attention: a part of the sequence as an affine map of the state that comes in.

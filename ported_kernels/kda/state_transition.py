@@ -3,7 +3,7 @@
 # path: state_transition.py
 # sha256: 5e20deed202cadbf21221684adbcb9e1e32bdbfdd8380415620f215e8af12ea4
 # licence: see the file
-# tool: migrate 0.1.0, 21 rules bfb58ad86170, triton-ascend 3.2.0, Ascend910B2
+# tool: migrate 0.1.0, 21 rules 019e420614e6, triton-ascend 3.2.0, Ascend910B2
 # body: 4e79d48de1a71129755da9ab2508599a7f8c70bc954a63d4c6e9e532303d521f
 # --- end of the header of migrate ---
 """Kimi Delta Attention: the matrix that a part of the sequence multiplies the incoming state by."""

@@ -77,8 +77,8 @@ class FeedbackThroughMemory(Rule):
         Ref("https://pypi.org/project/ascendnpu-ir/1.2.0/",
             "64 x 64, float32, x = tl.dot(a, x): with a = tl.exp(tl.load(...)) in the loop the carried tile crashes "
             "unless multibuffer=False, and the form in memory needs it as well; with a loaded, or made before the "
-            "loop, the carried tile compiles as launched and the form in memory finds no end, with multibuffer=False neither; with a = "
-            "tl.dot(b, b) both compile", "compiled"),
+            "loop, the carried tile compiles as launched and the form in memory finds no end, with multibuffer=False "
+            "neither; with a = tl.dot(b, b) both compile", "compiled"),
         Ref("https://github.com/triton-lang/triton-ascend/issues/1416",
             "a load after a store of the same output in one program returned stale data, once, behind a barrier; not "
             "seen without one", "issue"),
