@@ -15,13 +15,20 @@ import importlib.util
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from ported_kernels.kda.state_grad_ext import kda_state_grad_ext
+    from ported_kernels.kda.state_summary import kda_split_state_summary
+    from ported_kernels.kda.state_transition import kda_state_transition
     from ported_kernels.mamba3.dzdo import mamba3_siso_bwd_dzdo
     from ported_kernels.mamba3.segsum_dadt import bwd_segsum_dadt
 
-__all__ = ["bwd_segsum_dadt", "mamba3_siso_bwd_dzdo"]
+__all__ = ["bwd_segsum_dadt", "kda_split_state_summary", "kda_state_grad_ext", "kda_state_transition",
+           "mamba3_siso_bwd_dzdo"]
 
 _HOME = {
     "bwd_segsum_dadt": "ported_kernels.mamba3.segsum_dadt",
+    "kda_split_state_summary": "ported_kernels.kda.state_summary",
+    "kda_state_grad_ext": "ported_kernels.kda.state_grad_ext",
+    "kda_state_transition": "ported_kernels.kda.state_transition",
     "mamba3_siso_bwd_dzdo": "ported_kernels.mamba3.dzdo",
 }
 

@@ -32,6 +32,7 @@ CONTRACTS = [
     "ported_kernels.mamba3.compute_ddt_reference",
     "ported_kernels.mamba3.siso_fwd_reference",
     "ported_kernels.mamba3.mimo_utils_reference",
+    "ported_kernels.kda.state_reference",
     "ported_kernels.ssd.chunk_state_reference",
     "ported_kernels.ssd.state_passing_reference",
     "ported_kernels.ssd.bmm_reference",

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -113,6 +114,17 @@ def vector_programs(device: torch.device | str, tasks: int) -> int:
     vector core, never more than there are tasks."""
     kind = torch.device(device).type
     return max(1, min(tasks, properties(kind).vector_cores * PROGRAMS_PER_CORE[kind]))
+
+
+def launch_options(device: torch.device | str, **options: Any) -> dict[str, Any]:
+    """Keyword arguments of a launch that only Ascend's compiler knows, such as multibuffer=False.
+
+        kernel[grid](x, BLOCK=64, **runtime.launch_options(x.device, multibuffer=False))
+
+    None of them on a GPU, where Triton takes an unknown one for a mistake. The interpreter drops them, and whoever
+    records launches instead of running them (the compile gate) sees them.
+    """
+    return {} if str(device).startswith("cuda") else options
 
 
 def on(device: torch.device | str) -> AbstractContextManager:

@@ -38,14 +38,23 @@ def run(job: dict) -> tuple[dict, dict]:
     return before, {n: args[n] for n in before}
 
 
-answer: dict[str, dict] = {}
-sides: dict[tuple[str, str], dict] = {}
-for job in json.loads(Path(sys.argv[1]).read_text()):
-    start, sides[job["name"], job["side"]] = run(job)
-    if job["side"] == "after":
-        was, now = sides[job["name"], "before"], sides[job["name"], "after"]
-        diff = max(((was[n].double() - now[n].double()).norm() / (was[n].double().norm() + 1e-30)).item() for n in now)
-        answer[job["name"]] = {
-            "same": all(torch.equal(was[n], now[n]) for n in now), "error": diff,
-            "wrote": any(not torch.equal(start[n], now[n]) for n in now)}
-print(json.dumps(answer))
+def distance(was: dict, now: dict) -> float:
+    """The largest relative L2 error of the tensors."""
+    return max(((was[n].double() - now[n].double()).norm() / (was[n].double().norm() + 1e-30)).item() for n in now)
+
+
+def main() -> None:
+    answer: dict[str, dict] = {}
+    sides: dict[tuple[str, str], dict] = {}
+    for job in json.loads(Path(sys.argv[1]).read_text()):
+        start, sides[job["name"], job["side"]] = run(job)
+        if job["side"] == "after":
+            was, now = sides[job["name"], "before"], sides[job["name"], "after"]
+            answer[job["name"]] = {
+                "same": all(torch.equal(was[n], now[n]) for n in now), "error": distance(was, now),
+                "wrote": any(not torch.equal(start[n], now[n]) for n in now)}
+    print(json.dumps(answer))
+
+
+if __name__ == "__main__":
+    main()

@@ -12,6 +12,7 @@ from migrate.analysis.launches import Launch
 from migrate.edit import code
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.tree import Edit, find
+from rules.host import runtime_import
 
 GUARDS = frozenset({"torch.cuda.device", "torch.cuda.device_of"})
 MODULE_CALLS = frozenset({"synchronize", "current_stream", "current_device", "device_count", "set_device", "stream",
@@ -401,8 +402,9 @@ class PortableHost(Rule):
         for node in self.source.tree.all(cst.Decorator):
             self._decorator(node)
         self._defaults()
-        if self.uses_runtime and "ported_kernels.runtime" not in self.source.imports.values():
-            self._import()
+        if self.uses_runtime:
+            for line, new in runtime_import.edits(self.source).items():
+                self.replace(line, new, "imports what the edits below use")
 
     def _done(self, edits: dict[cst.CSTNode, Edit], message: str, at: cst.CSTNode) -> bool:
         done = self.together(edits, message, at=at)
@@ -838,31 +840,9 @@ class PortableHost(Rule):
         if self._done({inner: new}, "mixed precision of the device that is there", node):
             self.uses_runtime = True
 
-    # The import of ported_kernels.runtime
-
     @functools.cached_property
     def _runtime(self) -> str:
-        for local, module in self.source.imports.items():
-            if module == "ported_kernels.runtime":
-                return local
-        taken = any(n.value == "runtime" for n in self.source.tree.all(cst.Name))
-        return "device_runtime" if taken else "runtime"
-
-    def _import(self) -> None:
-        alias = "" if self._runtime == "runtime" else f" as {self._runtime}"
-        line = edit.statement(f"from ported_kernels import runtime{alias}", self.source.tree.module)
-        last = None
-        for unit in self.source.tree.units:
-            node = unit.statement
-            if isinstance(node, cst.SimpleStatementLine) and isinstance(node.body[0], (cst.Import, cst.ImportFrom)):
-                last = node
-            elif isinstance(node, (cst.FunctionDef, cst.ClassDef)):
-                break
-        if last is not None:
-            self.replace(last, cst.FlattenSentinel([last, line]), "imports what the edits below use")
-        else:
-            first = self.source.tree.units[0].statement
-            self.replace(first, cst.FlattenSentinel([line, first]), "imports what the edits below use")
+        return runtime_import.name(self.source)
 
 
 def find_all(node: cst.CSTNode) -> Iterator[cst.CSTNode]:

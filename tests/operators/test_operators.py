@@ -136,7 +136,8 @@ def test_launches_stay_small(launches):
 def test_catalogue():
     operators = catalog.operators()
     by_hand = {name: operator for name, operator in operators.items() if not operator.port}
-    assert list(by_hand) == ["bwd_segsum_dadt", "mamba3_siso_bwd_dzdo"]
+    assert list(by_hand) == ["bwd_segsum_dadt", "kda_split_state_summary", "kda_state_grad_ext",
+                             "kda_state_transition", "mamba3_siso_bwd_dzdo"]
     assert all(operator.origin.startswith("written by hand, after ") for operator in by_hand.values())
     assert len(operators["mamba3_siso_bwd_dzdo"].cases) >= 20
     for operator in operators.values():
