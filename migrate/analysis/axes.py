@@ -114,6 +114,13 @@ class Run:
             self.block(value.axes or (), why, node)
             self.block_values(value.items or (), why, node)
 
+    def unclear(self, node: cst.CSTNode, operands: Iterable[tuple[cst.BaseExpression, Value]]) -> Value:
+        """Work on values one of which has no known shape."""
+        pairs = list(operands)
+        culprit, value = next((n, v) for n, v in pairs if v.axes is None)
+        self.block_values((v for _, v in pairs), f"meets `{code(culprit)}`, {value.why}", node)
+        return unknown()
+
     def consumed(self, axis: Axis, node: cst.CSTNode) -> None:
         """An axis that a sum or a product leaves out of its result."""
         if self.call is not None:
@@ -239,8 +246,7 @@ class Run:
         """Elementwise work: shapes broadcast, to that of the operand `like` if that is given."""
         values = [v for _, v in operands if v.kind != NONE and v.kind != OTHER]
         if any(v.axes is None for v in values):
-            self.block_values(values, "meets a value of unknown shape", node)
-            return unknown()
+            return self.unclear(node, operands)
         known = [v.axes or () for v in values]
         rank = len(operands[like][1].axes or ()) if like is not None else max(map(len, known), default=0)
         if any(len(axes) > rank for axes in known):
@@ -267,8 +273,9 @@ class Run:
         found = self.env.get(node.value)
         if found is not None:
             if found.kind == MIXED:
-                self.block_values([found], "belongs to a value that has another shape on another path", node)
-                return unknown()
+                why = "has another shape on another path"
+                self.block_values([found], f"belongs to `{node.value}`, which {why}", node)
+                return unknown("which " + why)
             return found
         if node.value == "None":
             return Value((), NONE)
@@ -353,6 +360,9 @@ class Run:
             at = self.value(index[0].value).number.value
             self.block_values(base.items, "is taken out of a tuple", node)
             return base.items[at] if isinstance(at, int) and -len(base.items) <= at < len(base.items) else unknown()
+        if base.kind == TILE and base.axes == () and all(
+                isinstance(part, cst.Index) and self.value(part.value).kind == NUMBER for part in index):
+            return Value()                      # of a tuple that was passed
         left = list(enumerate(base.axes or ()))
         out: list[Axis] = []
         places: list[int] = []

@@ -72,10 +72,12 @@ class Value:
     kind: str = TILE
     number: Number = Number()
     items: tuple[Value, ...] | None = None
+    why: str = ""                       # the shape is not known
 
 
-def unknown() -> Value:
-    return Value(None, UNKNOWN)
+def unknown(why: str = "whose shape is not known") -> Value:
+    """A value that nothing with an axis to cut may meet."""
+    return Value(None, UNKNOWN, why=why)
 
 
 @dataclass(eq=False)
