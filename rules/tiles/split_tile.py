@@ -373,8 +373,10 @@ class SplitTile(Rule):
     def _asserts(self, kernel: Kernel, cut: dict[Axis, int], values: dict[str, Literal]) -> list[cst.CSTNode]:
         """The parts are right for one value of a parameter: whoever passes another must hear of it."""
         params = {p for axis in cut for length in axis.lengths for p in length.number.params}
-        return [statement(f"{self.source.language}.static_assert({p} == {values[p]!r})", self.source.tree.module)
-                for p in kernel.params if p in params]
+        said = {code(e.value) for e in find(kernel.node.body, cst.Expr)}
+        wanted = [f"{self.source.language}.static_assert({p} == {values[p]!r})" for p in kernel.params if p in params]
+        return [statement(text, self.source.tree.module) for text in wanted if text not in said]
+
 
 
 def _is(word: str, length: Length) -> bool:
