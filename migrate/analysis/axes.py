@@ -23,6 +23,7 @@ from migrate.analysis.axis_values import (
     OTHER,
     TILE,
     UNKNOWN,
+    WHOLE,
     Axis,
     Block,
     Length,
@@ -119,6 +120,7 @@ class Run:
         pairs = list(operands)
         culprit, value = next((n, v) for n, v in pairs if v.axes is None)
         self.block_values((v for _, v in pairs), f"meets `{code(culprit)}`, {value.why}", node)
+        self.found.spreads[node] = Spread((), [(n, ()) for n, _ in pairs], kind=WHOLE)
         return unknown()
 
     def consumed(self, axis: Axis, node: cst.CSTNode) -> None:
@@ -166,6 +168,7 @@ class Run:
             else:
                 self.bind(node.target, value)
         elif isinstance(node, cst.AugAssign):
+            self.found.spreads.pop(node, None)
             old, new = self.value(node.target), self.value(node.value)
             self.bind(node.target, self.spread(node, [(node.target, old), (node.value, new)]))
         elif isinstance(node, cst.Expr):
@@ -236,6 +239,7 @@ class Run:
     # Expressions
 
     def value(self, node: cst.BaseExpression) -> Value:
+        self.found.spreads.pop(node, None)              # of an earlier round of a loop
         method = getattr(self, "expression_" + type(node).__name__, self.opaque)
         found: Value = method(node)
         self.found.values[node] = found
@@ -409,7 +413,7 @@ class Run:
 
     def not_known(self, call: Arguments) -> Value:
         self.block_values(call.values(), f"is passed to `{code(call.node.func)}`, which is not known", call.node)
-        self.found.spreads[call.node] = Spread((), [(n, ()) for n, v in call.flat() if v.axes == ()])
+        self.found.spreads[call.node] = Spread((), [(n, ()) for n, _ in call.flat()], kind=WHOLE)
         return unknown()
 
     def helper(self, node: cst.Call, name: str, call: Arguments) -> Value:

@@ -320,7 +320,7 @@ class SplitTile(Rule):
         needed: set[str] = set()
         for node in find(kernel.node.body, cst.If, cst.While, cst.For):
             test = node.iter if isinstance(node, cst.For) else node.test
-            new = parts.whole(test)
+            new = parts.test(test)
             if new is not test:
                 tests[test] = new
         small = {node: lines for node in _statements(kernel.node.body) if (lines := parts.lines(node)) is not None}
