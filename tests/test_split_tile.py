@@ -322,6 +322,15 @@ def both(v):
 
 
 @triton.jit
+def place(width, more=None):
+    i = tl.program_id(0)
+    if more is None:
+        return i % width, i // width
+    else:
+        return i % width, i // width % more, i // width // more
+
+
+@triton.jit
 def work(x, y, K: tl.constexpr, N: tl.constexpr):
     o_k = tl.arange(0, K)
     c = tl.load(x + o_k)
@@ -347,6 +356,13 @@ def test_a_helper_that_works_on_each_element_is_called_on_each_part() -> None:
     got = port(HELPERS.replace("HERE", "c = soft(c, 0.5)"), "K", K=128)
     assert not got.open
     assert "    c1 = soft(c1, 0.5)\n    c2 = soft(c2, 0.5)\n" in got.final.text
+
+
+def test_a_helper_without_an_argument_takes_the_path_for_none() -> None:
+    got = port(HELPERS.replace("HERE", "i, j = place(4)\n    c = c + i * N + j"), "K", K=128)
+    assert not got.open
+    assert "    i, j = place(4)\n    c1 = c1 + i * N + j\n    c2 = c2 + i * N + j\n" in got.final.text
+    assert port(HELPERS.replace("HERE", "i, j = place(4, 2)\n    c = c + i"), "K", K=128).open
 
 
 def test_a_value_reused_for_another_axis_is_another_value() -> None:

@@ -204,6 +204,11 @@ class Run:
 
     def branch(self, node: cst.If) -> bool:
         self.value(node.test)
+        decided = self.none_test(node.test)
+        if decided is not None:
+            side = node.body if decided else node.orelse
+            return self.branch(side) if isinstance(side, cst.If) else self.body(
+                side.body if isinstance(side, cst.Else) else side) if side is not None else False
         before = dict(self.env)
         done = self.body(node.body)
         after, self.env = self.env, before
@@ -217,6 +222,15 @@ class Run:
         elif not done:
             self.env = joined(after, self.env)
         return done and other
+
+    def none_test(self, test: cst.BaseExpression) -> bool | None:
+        """What `x is None` comes to inside a helper, where x is an argument that was left out or is None."""
+        if self.call is None or not isinstance(test, cst.Comparison) or len(test.comparisons) != 1 \
+                or dotted(test.comparisons[0].comparator) != "None" \
+                or self.env.get(dotted(test.left), Value()).kind != NONE:
+            return None
+        operator = test.comparisons[0].operator
+        return True if isinstance(operator, cst.Is) else False if isinstance(operator, cst.IsNot) else None
 
     def loop(self, node: cst.For | cst.While) -> None:
         for _ in range(LOOP_ROUNDS):
