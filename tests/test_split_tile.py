@@ -71,14 +71,15 @@ STOPS = [
     ("tl.store(x + o_k + 1, tl.load(x + o_k))", "stored over"),
     ("d = tl.atomic_add(y + o_k, c) + 1.0", "cannot be doubled"),
     ("if c == 0:\n    i = 1", "cannot be in parts"), ("d = e = c * 2", "only a name"),
-    ("d, e = tl.broadcast(b, c[:, None])", "not known"), ("d = mystery(i) + c", "unknown shape"),
-    ("shape = (K, N)\nd = tl.zeros(shape, tl.float32) + b", "unknown shape"),
-    ("d = tl.arange(i, K) + o_k", "unknown shape"),
+    ("d, e = tl.broadcast(b, c[:, None])", "not known"),
+    ("d = mystery(i) + c", "meets `mystery(i)`, whose shape is not known"),
+    ("shape = (K, N)\nd = tl.zeros(shape, tl.float32) + b", "shape is not known"),
+    ("d = tl.arange(i, K) + o_k", "shape is not known"),
     ("if F:\n    d = b\nelse:\n    d = tl.trans(b)\ne = d + 1", "another shape"),
     ("d = b if F else c", "another shape"), ("d = (b, c)\ne = d[0]", "tuple"),
     ("L: tl.constexpr = 128\nif F:\n    L: tl.constexpr = 64\nd = tl.arange(0, L) + o_k", "another"),
     ("d = 0.0\nfor _ in range(2):\n    d += c", "another shape"),
-    ("tl.store(z + i, c)", "does not fit the address"), ("d = tl.multiple_of(o_k, 128)", "not known"),
+    ("tl.store(z + i, c)", "does not fit the address"), ("d = tl.multiple_of(o_k, 128)", "multiple_of"),
     ("tl.static_assert(c.dtype == tl.float32, c)", "static_assert"),
     ("d = tl.where(*(c > 0, c, c))", "star"), ("with scope(c):\n    pass", "not known"),
 ]
@@ -118,6 +119,13 @@ def test_the_other_axis_may_be_scanned_and_sorted() -> None:
     ("if tl.max(c) > 0:\n    i = 1", ["if tl.maximum(tl.max(c1), tl.max(c2)) > 0:", "i = 1"]),
     ("while tl.sum(c) > i:\n    i += 1", ["while tl.sum(c1) + tl.sum(c2) > i:", "i += 1"]),
     ("for j in range(tl.sum(c)):\n    i += j", ["for j in range(tl.sum(c1) + tl.sum(c2)):", "i += j"]),
+    ("d = mystery(i) + tl.sum(c)", ["d = mystery(i) + (tl.sum(c1) + tl.sum(c2))"]),
+    ("d = mystery(tl.sum(c), (i, tl.max(c)))",
+     ["d = mystery(tl.sum(c1) + tl.sum(c2), (i, tl.maximum(tl.max(c1), tl.max(c2))))"]),
+    ("d = tl.full([N], tl.sum(c), tl.float32)", ["d = tl.full([N], tl.sum(c1) + tl.sum(c2), tl.float32)"]),
+    ("d = tl.cumsum(tl.sum(b, 0), 0)", ["d = tl.cumsum(tl.sum(b1, 0) + tl.sum(b2, 0), 0)"]),
+    ("for j in range(2):\n    i = tl.sum(c) + q\n    q = o_n if F else i",
+     ["for j in range(2):", "i = tl.sum(c1) + tl.sum(c2) + q", "q = o_n if F else i"]),
     ("tl.atomic_add(z, tl.sum(c))", ["tl.atomic_add(z, tl.sum(c1) + tl.sum(c2))"]),
     ("tl.atomic_add(y + o_k, c)", ["tl.atomic_add(y + o_k1, c1)", "tl.atomic_add(y + o_k2, c2)"]),
     ("tl.store(y + o_k, c.to(y.dtype.element_ty), mask=o_k < i)",
@@ -314,6 +322,15 @@ def both(v):
 
 
 @triton.jit
+def place(width, more=None):
+    i = tl.program_id(0)
+    if more is None:
+        return i % width, i // width
+    else:
+        return i % width, i // width % more, i // width // more
+
+
+@triton.jit
 def work(x, y, K: tl.constexpr, N: tl.constexpr):
     o_k = tl.arange(0, K)
     c = tl.load(x + o_k)
@@ -339,6 +356,13 @@ def test_a_helper_that_works_on_each_element_is_called_on_each_part() -> None:
     got = port(HELPERS.replace("HERE", "c = soft(c, 0.5)"), "K", K=128)
     assert not got.open
     assert "    c1 = soft(c1, 0.5)\n    c2 = soft(c2, 0.5)\n" in got.final.text
+
+
+def test_a_helper_without_an_argument_takes_the_path_for_none() -> None:
+    got = port(HELPERS.replace("HERE", "i, j = place(4)\n    c = c + i * N + j"), "K", K=128)
+    assert not got.open
+    assert "    i, j = place(4)\n    c1 = c1 + i * N + j\n    c2 = c2 + i * N + j\n" in got.final.text
+    assert port(HELPERS.replace("HERE", "i, j = place(4, 2)\n    c = c + i"), "K", K=128).open
 
 
 def test_a_value_reused_for_another_axis_is_another_value() -> None:

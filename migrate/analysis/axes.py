@@ -23,6 +23,7 @@ from migrate.analysis.axis_values import (
     OTHER,
     TILE,
     UNKNOWN,
+    WHOLE,
     Axis,
     Block,
     Length,
@@ -114,6 +115,14 @@ class Run:
             self.block(value.axes or (), why, node)
             self.block_values(value.items or (), why, node)
 
+    def unclear(self, node: cst.CSTNode, operands: Iterable[tuple[cst.BaseExpression, Value]]) -> Value:
+        """Work on values one of which has no known shape."""
+        pairs = list(operands)
+        culprit, value = next((n, v) for n, v in pairs if v.axes is None)
+        self.block_values((v for _, v in pairs), f"meets `{code(culprit)}`, {value.why}", node)
+        self.found.spreads[node] = Spread((), [(n, ()) for n, _ in pairs], kind=WHOLE)
+        return unknown()
+
     def consumed(self, axis: Axis, node: cst.CSTNode) -> None:
         """An axis that a sum or a product leaves out of its result."""
         if self.call is not None:
@@ -159,6 +168,7 @@ class Run:
             else:
                 self.bind(node.target, value)
         elif isinstance(node, cst.AugAssign):
+            self.found.spreads.pop(node, None)
             old, new = self.value(node.target), self.value(node.value)
             self.bind(node.target, self.spread(node, [(node.target, old), (node.value, new)]))
         elif isinstance(node, cst.Expr):
@@ -194,6 +204,11 @@ class Run:
 
     def branch(self, node: cst.If) -> bool:
         self.value(node.test)
+        decided = self.none_test(node.test)
+        if decided is not None:
+            side = node.body if decided else node.orelse
+            return self.branch(side) if isinstance(side, cst.If) else self.body(
+                side.body if isinstance(side, cst.Else) else side) if side is not None else False
         before = dict(self.env)
         done = self.body(node.body)
         after, self.env = self.env, before
@@ -207,6 +222,15 @@ class Run:
         elif not done:
             self.env = joined(after, self.env)
         return done and other
+
+    def none_test(self, test: cst.BaseExpression) -> bool | None:
+        """What `x is None` comes to inside a helper, where x is an argument that was left out or is None."""
+        if self.call is None or not isinstance(test, cst.Comparison) or len(test.comparisons) != 1 \
+                or dotted(test.comparisons[0].comparator) != "None" \
+                or self.env.get(dotted(test.left), Value()).kind != NONE:
+            return None
+        operator = test.comparisons[0].operator
+        return True if isinstance(operator, cst.Is) else False if isinstance(operator, cst.IsNot) else None
 
     def loop(self, node: cst.For | cst.While) -> None:
         for _ in range(LOOP_ROUNDS):
@@ -229,6 +253,7 @@ class Run:
     # Expressions
 
     def value(self, node: cst.BaseExpression) -> Value:
+        self.found.spreads.pop(node, None)              # of an earlier round of a loop
         method = getattr(self, "expression_" + type(node).__name__, self.opaque)
         found: Value = method(node)
         self.found.values[node] = found
@@ -239,8 +264,7 @@ class Run:
         """Elementwise work: shapes broadcast, to that of the operand `like` if that is given."""
         values = [v for _, v in operands if v.kind != NONE and v.kind != OTHER]
         if any(v.axes is None for v in values):
-            self.block_values(values, "meets a value of unknown shape", node)
-            return unknown()
+            return self.unclear(node, operands)
         known = [v.axes or () for v in values]
         rank = len(operands[like][1].axes or ()) if like is not None else max(map(len, known), default=0)
         if any(len(axes) > rank for axes in known):
@@ -267,8 +291,9 @@ class Run:
         found = self.env.get(node.value)
         if found is not None:
             if found.kind == MIXED:
-                self.block_values([found], "belongs to a value that has another shape on another path", node)
-                return unknown()
+                why = "has another shape on another path"
+                self.block_values([found], f"belongs to `{node.value}`, which {why}", node)
+                return unknown("which " + why)
             return found
         if node.value == "None":
             return Value((), NONE)
@@ -353,6 +378,9 @@ class Run:
             at = self.value(index[0].value).number.value
             self.block_values(base.items, "is taken out of a tuple", node)
             return base.items[at] if isinstance(at, int) and -len(base.items) <= at < len(base.items) else unknown()
+        if base.kind == TILE and base.axes == () and all(
+                isinstance(part, cst.Index) and self.value(part.value).kind == NUMBER for part in index):
+            return Value()                      # of a tuple that was passed
         left = list(enumerate(base.axes or ()))
         out: list[Axis] = []
         places: list[int] = []
@@ -399,7 +427,7 @@ class Run:
 
     def not_known(self, call: Arguments) -> Value:
         self.block_values(call.values(), f"is passed to `{code(call.node.func)}`, which is not known", call.node)
-        self.found.spreads[call.node] = Spread((), [(n, ()) for n, v in call.flat() if v.axes == ()])
+        self.found.spreads[call.node] = Spread((), [(n, ()) for n, _ in call.flat()], kind=WHOLE)
         return unknown()
 
     def helper(self, node: cst.Call, name: str, call: Arguments) -> Value:

@@ -16,9 +16,9 @@ Pair = tuple[cst.BaseExpression, Value]
 
 ELEMENTWISE = frozenset({
     "abs", "add", "add_rn", "assume", "bitcast", "cast", "cdiv", "ceil", "clamp", "cos", "debug_barrier", "div_rn",
-    "erf", "exp", "exp2", "fdiv", "floor", "fma", "full_like", "log", "log2", "maximum", "minimum", "mul", "mul_rn",
-    "num_programs", "program_id", "rand", "randint", "randn", "rsqrt", "sigmoid", "sin", "sqrt", "sqrt_rn", "sub",
-    "sub_rn", "umulhi", "where", "zeros_like"})
+    "erf", "exp", "exp2", "expm1", "fdiv", "floor", "fma", "full_like", "isinf", "isnan", "log", "log1p", "log2",
+    "maximum", "minimum", "mul", "mul_rn", "num_programs", "pow", "program_id", "rand", "randint", "randn", "rsqrt",
+    "sigmoid", "sin", "sqrt", "sqrt_rn", "sub", "sub_rn", "tanh", "umulhi", "where", "zeros_like"})
 STORES = frozenset({"store", "atomic_add", "atomic_max", "atomic_min", "atomic_and", "atomic_or", "atomic_xor",
                     "atomic_xchg", "atomic_cas"})
 JOINS = {"sum": "+", "max": "maximum", "min": "minimum", "xor_sum": "^"}
@@ -95,8 +95,10 @@ def _memory(run: Run, call: Arguments) -> Value:
     """The address says the shape; masks and values broadcast to it."""
     pairs = call.plain()
     address = call.get(0, "pointer")
-    if address is None or address[1].axes is None:
+    if address is None:
         return run.not_known(call)
+    if address[1].axes is None:
+        return run.unclear(call.node, call.plain())
     return run.spread(call.node, pairs, like=next(i for i, (n, _) in enumerate(pairs) if n is address[0]))
 
 
@@ -189,8 +191,11 @@ def _advance(run: Run, call: Arguments, name: str) -> Value:
 
 def _dot(run: Run, call: Arguments, name: str) -> Value:
     a, b, acc = call.get(0, "input"), call.get(1, OTHER), call.get(2, "acc")
-    if a is None or b is None or a[1].axes is None or b[1].axes is None or len(a[1].axes) != len(b[1].axes) \
-            or len(a[1].axes) < 2:
+    if a is None or b is None:
+        return run.not_known(call)
+    if a[1].axes is None or b[1].axes is None:
+        return run.unclear(call.node, [a, b])
+    if len(a[1].axes) != len(b[1].axes) or len(a[1].axes) < 2:
         return run.not_known(call)
     left, right = a[1].axes, b[1].axes
     batch = len(left) - 2
@@ -327,6 +332,13 @@ def _constexpr(run: Run, call: Arguments, name: str) -> Value:
     return call.positional[0][1] if call.positional else run.not_known(call)
 
 
+def _hint(run: Run, call: Arguments, name: str) -> Value:
+    """`tl.multiple_of` and its like: what is said of a whole tile need not hold for its parts."""
+    first = call.positional[:1]
+    run.block_values((v for _, v in first), f"is what `{name}` speaks of", call.node)
+    return run.spread(call.node, first)
+
+
 def _dtype(run: Run, call: Arguments, name: str) -> Value:
     run.block_values(call.values(), f"is an argument of `{name}`", call.node)
     return Value((), OTHER)
@@ -341,7 +353,8 @@ _HANDLERS: dict[str, Callable[[Run, Arguments, str], Value]] = {
     "arange": _arange, "zeros": _filled, "full": _filled, "broadcast_to": _broadcast_to,
     "make_block_ptr": _block_pointer, "advance": _advance, "dot": _dot, "trans": _trans, "permute": _trans,
     "expand_dims": _expand_dims, "reshape": _reshaped, "view": _reshaped, "ravel": _reshaped, "gather": _gather,
-    "constexpr": _constexpr, "pointer_type": _dtype, "static_assert": _check, "static_print": _check,
+    "constexpr": _constexpr, "multiple_of": _hint, "max_contiguous": _hint, "max_constancy": _hint,
+    "pointer_type": _dtype, "static_assert": _check, "static_print": _check,
     "device_assert": _check, "device_print": _check,
     **dict.fromkeys((*JOINS, "argmax", "argmin", "reduce"), _reduced), **dict.fromkeys(SCANS, _ordered),
 }

@@ -14,7 +14,7 @@ NONE = "none"
 UNKNOWN = "unknown"
 MIXED = "mixed"         # of another shape on another path: nobody may read it
 
-ARANGE, HELPER = "arange", "helper"
+ARANGE, HELPER, WHOLE = "arange", "helper", "whole"
 
 
 @dataclass(frozen=True)
@@ -72,10 +72,12 @@ class Value:
     kind: str = TILE
     number: Number = Number()
     items: tuple[Value, ...] | None = None
+    why: str = ""                       # the shape is not known
 
 
-def unknown() -> Value:
-    return Value(None, UNKNOWN)
+def unknown(why: str = "whose shape is not known") -> Value:
+    """A value that nothing with an axis to cut may meet."""
+    return Value(None, UNKNOWN, why=why)
 
 
 @dataclass(eq=False)
@@ -85,7 +87,8 @@ class Spread:
     `axes` are those of the result, followed by those that it sums over (`join` says how: "+", "maximum" ...). Each
     operand comes with the place in `axes` of each of its own axes; None instead of places for an operand of which
     only the type is read. `lengths` and `starts` are the places that say how long an axis is and where it begins;
-    `once` is what enters a sum only once.
+    `once` is what enters a sum only once. `kind` is for what is not made part by part: WHOLE for operands none of
+    which can be in parts.
     """
 
     axes: tuple[Axis, ...]

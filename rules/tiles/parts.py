@@ -9,12 +9,12 @@ import libcst as cst
 
 from migrate.analysis.axes import Axes
 from migrate.analysis.axis_calls import STORES
-from migrate.analysis.axis_values import ARANGE, HELPER, Axis, Spread, Value
+from migrate.analysis.axis_values import ARANGE, HELPER, WHOLE, Axis, Spread, Value
 from migrate.analysis.kernels import Kernel
 from migrate.analysis.pointers import Pointers
 from migrate.analysis.tiles import LANGUAGE, called
 from migrate.edit import code, expression, is_atom, parenthesised, without_args
-from migrate.tree import find
+from migrate.tree import children, find
 
 PART = 64
 Pair = tuple[cst.BaseExpression, cst.BaseExpression]
@@ -110,6 +110,9 @@ class Parts:
             return self.arange(node, spread, index)
         if spread.kind == HELPER:
             return self.helper(node, spread, index)
+        if spread.kind == WHOLE:
+            news = ((operand, self.whole(operand)) for operand, _ in spread.operands)
+            return self.rebuilt(node, {old: new for old, new in news if new is not old})
         copies = self.terms(node, spread, index)
         return copies[0] if len(copies) == 1 else self.join(copies, spread.join)
 
@@ -217,7 +220,26 @@ class Parts:
     # Statements
 
     def lines(self, node: cst.BaseSmallStatement) -> list[Line] | None:
-        """What becomes of a statement; None if it stays as it is."""
+        """What becomes of a statement; None if it stays as it is. Raises CannotSplit."""
+        lines = self.written(node)
+        if lines is not None:
+            self.effects(node)
+        self.complete(_value(node), [_value(line.node) for line in lines] if lines is not None else [_value(node)])
+        return lines
+
+    def test(self, node: cst.BaseExpression) -> cst.BaseExpression:
+        """The test of a branch or a loop, in parts; the same node if nothing in it is. Raises CannotSplit."""
+        new = self.whole(node)
+        self.complete(node, [new])
+        return new
+
+    def complete(self, old: cst.CSTNode, news: Sequence[cst.CSTNode]) -> None:
+        """Nothing may still read a name that exists only in parts."""
+        gone = {n.value for n in _read(old) if self.is_cut(self.found.values.get(n))}
+        if any(n.value in gone for new in news for n in _read(new)):
+            raise CannotSplit(old, f"`{code(old)}` is not understood")
+
+    def written(self, node: cst.BaseSmallStatement) -> list[Line] | None:
         if isinstance(node, cst.Assign):
             lines = self.assign(node)
         elif isinstance(node, cst.AugAssign):
@@ -236,8 +258,6 @@ class Parts:
             lines = None if new is node.test else [self.line(node.with_changes(test=new))]
         else:
             return None
-        if lines is not None:
-            self.effects(node)
         return lines
 
     def line(self, node: cst.BaseSmallStatement, targets: Sequence[str] = ()) -> Line:
@@ -380,6 +400,26 @@ class Parts:
                             not self.pointers.bases(source) or not self.pointers.bases(into)
                             or self.pointers.bases(source) & self.pointers.bases(into)):
                         raise CannotSplit(load, "one part might be loaded after another has been stored over it")
+
+
+def _value(node: cst.BaseSmallStatement) -> cst.CSTNode:
+    """What a statement reads, but for the target of `x += 1`."""
+    if isinstance(node, (cst.Assign, cst.AnnAssign, cst.AugAssign, cst.Expr, cst.Return)) and node.value is not None:
+        return node.value
+    return node.test if isinstance(node, cst.Assert) else node
+
+
+def _read(node: cst.CSTNode) -> Iterator[cst.Name]:
+    """Names of values: neither keywords nor attributes."""
+    stack = [node]
+    while stack:
+        top = stack.pop()
+        if isinstance(top, cst.Name):
+            yield top
+        elif isinstance(top, (cst.Arg, cst.Attribute)):
+            stack.append(top.value)
+        else:
+            stack += children(top)
 
 
 def _without(call: cst.BaseExpression, value: cst.BaseExpression) -> tuple[cst.BaseExpression, cst.BaseExpression]:
