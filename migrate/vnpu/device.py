@@ -96,6 +96,7 @@ class Device:
         self.toolchain = toolchain.current()
         self.compiler = compiler.Compiler(self.toolchain, chosen.limits)
         self.runs: list[Run] = []
+        self._written: dict[int, SharedMemory] = {}
         self._machines: dict[tuple[int, str], Machine | NotCompiled] = {}
 
     def take(self) -> list[Run]:
@@ -103,13 +104,28 @@ class Device:
         taken, self.runs = self.runs, []
         return taken
 
+    def written(self, tensor: Any) -> Any:
+        """Which elements of a tensor the launches wrote since this was asked of it last; known where not all programs
+        are run. A boolean tensor."""
+        import torch
+
+        memory = self._written.pop(tensor.untyped_storage().data_ptr(), None)
+        if memory is None or memory.wrote is None:
+            return torch.zeros(tensor.shape, dtype=torch.bool)
+        cells = torch.from_numpy(memory.wrote != 0)
+        scale = tensor.element_size() // memory.grain
+        return cells.as_strided(tensor.shape, [s * scale for s in tensor.stride()], tensor.storage_offset() * scale)
+
     def run(self, launch: Any, values: Sequence[Any], grid: Sequence[int]) -> None:
         """One launch: a `migrate.gate.child.recorder.Launch`, its run-time arguments, its grid."""
         machine = self._machine(launch)
         if 0 in grid:
             return
-        done = machine.launch(grid, Arguments().of(values), self.settings.options)
+        arguments = Arguments()
+        done = machine.launch(grid, arguments.of(values), self.settings.options)
         self.runs.append(done)
+        if self.settings.options.programs is not None:
+            self._written |= {k: memory for k, memory in arguments.memories.items() if memory.wrote is not None}
         if self.settings.strict and done.errors:
             raise Found(done.errors)
 
@@ -169,7 +185,7 @@ class Arguments:
     """The arguments of one launch, as the machine takes them: tensors that share storage share a memory."""
 
     def __init__(self) -> None:
-        self._memories: dict[int, SharedMemory] = {}
+        self.memories: dict[int, SharedMemory] = {}
 
     def of(self, values: Sequence[Any]) -> list[Tensor | int | float | bool]:
         tensors = [_tensor(value) for value in values if _tensor(value) is not None]
@@ -177,17 +193,17 @@ class Arguments:
             self._remember(tensor, [other for other in tensors
                                     if other.untyped_storage().data_ptr() == tensor.untyped_storage().data_ptr()])
         return [value if (tensor := _tensor(value)) is None else
-                Tensor(self._memories[tensor.untyped_storage().data_ptr()],
+                Tensor(self.memories[tensor.untyped_storage().data_ptr()],
                        tensor.storage_offset() * tensor.element_size()) for value in values]
 
     def _remember(self, tensor: Any, sharing: Sequence[Any]) -> None:
         import torch
 
         storage = tensor.untyped_storage()
-        if storage.data_ptr() not in self._memories:
+        if storage.data_ptr() not in self.memories:
             data = torch.empty(0, dtype=torch.uint8).set_(storage).numpy()
             grain = min(other.element_size() for other in sharing)
-            self._memories[storage.data_ptr()] = SharedMemory(
+            self.memories[storage.data_ptr()] = SharedMemory(
                 "/".join(dict.fromkeys(f"a {str(t.dtype).removeprefix('torch.')} tensor {list(t.shape)}"
                                        for t in sharing)), data, data.size, min(grain, 4))
 

@@ -50,6 +50,14 @@ class Options:
         return sorted({p % count for p in self.programs if -count <= p < count})
 
 
+def parse_programs(text: str) -> tuple[int, ...]:
+    """"0,1,last" as numbers for `Options.programs`."""
+    try:
+        return tuple(-1 if part.strip() == "last" else int(part) for part in text.split(","))
+    except ValueError:
+        raise UsageError(f"programs: expected numbers and 'last', as in 0,1,last, got {text!r}") from None
+
+
 @dataclass
 class Run:
     """What came of a launch."""
