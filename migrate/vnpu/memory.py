@@ -192,6 +192,14 @@ class View:
         """Other elements of the same memory, from the same base."""
         return View(self.memory, self.base, offset, sizes, strides, self.dtype)
 
+    def typed(self, dtype: str) -> View:
+        """The same bits as elements of another type of the same width."""
+        if dtype == self.dtype:
+            return self
+        if BITS.get(dtype) != self.bits:
+            raise Fault("dtype", f"{self} cannot be read as {dtype}")
+        return View(self.memory, self.base, self.offset, self.sizes, self.strides, dtype)
+
     # -- values ----------------------------------------------------------------------------------------------
 
     def raw(self) -> Array:
@@ -289,7 +297,7 @@ class View:
             return
         packed = np.packbits(values.reshape(*rows.shape[:-1], -1), axis=-1, bitorder="little")
         if rest := (self.sizes[-1] if self.sizes else 1) % 8:   # the byte's other bits belong to somebody else
-            packed[..., -1] |= rows[..., -1] & (0xFF << rest & 0xFF)
+            packed[..., -1] |= rows[..., -1] & np.uint8(0xFF << rest & 0xFF)
         rows[...] = packed
 
     # -- which bytes, and were they written ------------------------------------------------------------------

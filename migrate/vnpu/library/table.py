@@ -81,6 +81,11 @@ def handles(pattern: str) -> Callable[[Handler], Handler]:
     return register
 
 
+def scratch(*buffers: View) -> list[View]:
+    """The buffers whose content a function leaves undefined; one of no elements stands for "none needed"."""
+    return [buffer for buffer in buffers if 0 not in buffer.sizes]
+
+
 @cache
 def _load() -> None:
     for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
