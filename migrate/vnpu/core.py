@@ -31,42 +31,44 @@ NUMBER = {name: k for k, name in enumerate(PIPES)}
 SCALAR, VECTOR = NUMBER["S"], NUMBER["V"]
 CELL = 32           # bytes for which a race is looked up: buffers are planned at multiples of it
 DONE = 2**31 - 1    # the clock entry of a pipe that is always in order with itself
-KEPT = 256          # calls remembered for one site
+KEPT = 4096         # calls remembered for one site
 
 SCALAR_CYCLES, SHARED_SCALAR_CYCLES, HANDSHAKE_CYCLES = 4.0, 100.0, 50.0    # of the cost model
 
 
 class PrivateMemory(LocalMemory):
-    """A core's own memory, with the last instruction of every pipe that wrote or read each cell."""
+    """A core's own memory, with the last instruction of every pipe that touched each cell: a row for each pipe that
+    wrote it, then a row for each that read it."""
 
-    __slots__ = ("_marks", "read", "wrote")
+    __slots__ = ("_marks", "touched")
 
     def __init__(self, name: str, size: int) -> None:
         super().__init__(name, size)
-        cells = -(-size // CELL)
-        self.wrote = np.zeros((len(PIPES), cells), np.int32)
-        self.read = np.zeros((len(PIPES), cells), np.int32)
+        self.touched = np.zeros((2 * len(PIPES), -(-size // CELL)), np.int32)
         self._marks: dict[View, Marks] = {}
 
     def marks(self, view: View) -> Marks:
         found = self._marks.get(view)
         if found is None:
-            found = Marks(view, _beside(self.wrote, view.region()), _beside(self.read, view.region()))
-            if len(self._marks) < 100_000:
-                self._marks[view] = found
+            if len(self._marks) > views.MOST:
+                self._marks.clear()
+            found = self._marks[view] = Marks(view, self.touched)
         return found
 
 
 class Marks:
     """The shadow of one view of a private memory."""
 
-    __slots__ = ("read", "view", "written", "wrote")
+    __slots__ = ("count", "shape", "touched", "view", "written", "wrote")
 
-    def __init__(self, view: View, wrote: Array, read: Array) -> None:
+    def __init__(self, view: View, touched: Array) -> None:
         inside(view)
         assert view.memory.written is not None
-        self.view, self.wrote, self.read = view, wrote, read
+        self.view, self.touched = view, _beside(touched, view.region())
+        self.wrote = self.touched[:len(PIPES)]
         self.written = view.region().over(view.memory.written)
+        self.count = self.written.size
+        self.shape = (-1, *[1] * (self.wrote.ndim - 1))     # of a limit, to stand beside the cells
 
 
 def _beside(shadow: Array, region: Region) -> Array:
@@ -150,7 +152,8 @@ class Core:
         self.epochs = [0] * len(PIPES)
         self.clocks = np.zeros((len(PIPES), threads), np.int32)
         self._own = slice(thread, thread + len(PIPES))
-        self._limits = [row[self._own, None] for row in self.clocks]    # what a pipe knows of its own core
+        # what a pipe knows of its own core, for writes and for reads before it; None: to be looked up
+        self._limits: list[Array | None] = [None] * len(PIPES)
         self._flags: dict[tuple[int, int, Any], list[tuple[float, Array]]] = {}
         self._scalar_news = 0                                 # counts what the scalar pipe got to know
         self._heard = [0] * len(PIPES)
@@ -163,6 +166,7 @@ class Core:
         self.program, self.programs, self.locked = program, programs, False
         self.times, self.busy = [0.0] * len(PIPES), [0.0] * len(PIPES)
         self._flags.clear()
+        self._limits = [None] * len(PIPES)
         self.clocks[:] = epochs
         for pipe in range(len(PIPES)):
             if pipe != VECTOR:
@@ -280,21 +284,22 @@ class Core:
         if not self.machine.checks:
             instruction.run()
             return
-        limit = self._limits[pipe]
+        limit = self._limit(pipe)
         for marks in instruction.reads:
-            if not marks.written.all():
+            if np.count_nonzero(marks.written) != marks.count:
                 self._never_written(marks)
-            if (marks.wrote > self._shaped(limit, marks.wrote)).any():
-                self._race(pipe, marks, marks.wrote, "reads", "wrote")
-            marks.read[pipe] = epoch
+            if np.count_nonzero(marks.wrote > limit[:len(PIPES)].reshape(marks.shape)):
+                self._race(pipe, marks, "reads", limit)
         for marks in (*instruction.writes, *instruction.scratch):
-            if (marks.wrote > self._shaped(limit, marks.wrote)).any():
-                self._race(pipe, marks, marks.wrote, "writes", "wrote")
-            over = marks.read > self._shaped(limit, marks.read)
-            over[pipe] = False       # a pipe begins its instructions in order: it has read before it writes
-            if over.any():
-                self._race(pipe, marks, marks.read, "writes", "reads")
-            marks.wrote[pipe] = epoch
+            if np.count_nonzero(marks.touched > limit.reshape(marks.shape)):
+                self._race(pipe, marks, "writes", limit)
+        for marks in instruction.reads:
+            marks.touched[len(PIPES) + pipe] = epoch
+        for marks in instruction.writes:
+            marks.touched[pipe] = epoch
+        for marks in instruction.scratch:
+            # a library function writes its scratch, waits, and reads it: what comes next follows a read
+            marks.touched[len(PIPES) + pipe] = epoch
         for view in instruction.shared_reads:
             self._shared_read(view, pipe, epoch)
         doubtful: list[tuple[str, View, bytes]] = []
@@ -313,22 +318,28 @@ class Core:
             else:
                 self.found("overlap" if "program" in message else "race", ERROR, message)
 
-    @staticmethod
-    def _shaped(limit: Array, cells: Array) -> Array:
-        return limit if cells.ndim == 2 else limit.reshape(-1, *[1] * (cells.ndim - 1))
+    def _limit(self, pipe: int) -> Array:
+        """The last instructions of its own core that a pipe may take as done: those that write, then those that read.
+        A pipe begins its instructions in order, so what it reads itself it has read before it writes."""
+        limit = self._limits[pipe]
+        if limit is None:
+            known = self.clocks[pipe, self._own]
+            limit = self._limits[pipe] = np.concatenate((known, known))
+            limit[len(PIPES) + pipe] = DONE
+        return limit
 
     def _never_written(self, marks: Marks) -> None:
-        missing = marks.written.size - int(np.count_nonzero(marks.written))
-        self.found("never written", ERROR, f"reads {marks.view}, of which {missing} of {marks.written.size} bytes were "
-                                           "never written")
+        missing = marks.count - int(np.count_nonzero(marks.written))
+        self.found("never written", ERROR, f"reads {marks.view}, of which {missing} of {marks.count} bytes were never "
+                                           "written")
 
-    def _race(self, pipe: int, marks: Marks, cells: Array, does: str, did: str) -> None:
-        limit = self.clocks[pipe, self._own]
-        for other in range(len(PIPES)):
-            if (cells[other] > limit[other]).any() and (did == "wrote" or other != pipe):
-                own = "no barrier" if other == pipe else "no flag"
+    def _race(self, pipe: int, marks: Marks, does: str, limit: Array) -> None:
+        for k, cells in enumerate(marks.wrote if does == "reads" else marks.touched):
+            if (cells > limit[k]).any():
+                other = k % len(PIPES)
                 self.found("race", ERROR, f"{PIPES[pipe]} {does} {marks.view} while {PIPES[other]} still "
-                                          f"{'writes' if did == 'wrote' else 'reads'} it: {own} between them")
+                                          f"{'writes' if k < len(PIPES) else 'reads'} it: no "
+                                          f"{'barrier' if other == pipe else 'flag'} between them")
 
     # -- global memory ---------------------------------------------------------------------------------------
 
@@ -393,6 +404,7 @@ class Core:
         return clock
 
     def _learn(self, pipe: int, clock: Array) -> None:
+        self._limits[pipe] = None
         np.maximum(self.clocks[pipe], clock, out=self.clocks[pipe])
         if pipe == SCALAR:
             self._scalar_news += 1
@@ -420,6 +432,7 @@ class Core:
     def barrier(self, pipe: str) -> None:
         """The pipe, or "ALL" of them, goes on when everything it was given is done."""
         if pipe != "ALL":
+            self._limits[NUMBER[pipe]] = None
             self.clocks[NUMBER[pipe], self.thread + NUMBER[pipe]] = (
                 self.epochs[VECTOR] if pipe == "V" else DONE)
             return

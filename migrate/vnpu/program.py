@@ -25,7 +25,7 @@ from migrate.gate import hivm
 from migrate.vnpu import scalars, views
 from migrate.vnpu.views import row_major
 
-VERSION = 1   # of what is generated: raise it when the source for the same HIVM changes
+VERSION = 2   # of what is generated: raise it when the source for the same HIVM changes
 _RUNTIME = -9223372036854775808   # in static_sizes, _offsets and _strides: the next operand
 _SIGNED = re.compile(r"i(\d+)$")
 
@@ -538,7 +538,7 @@ def _subview(op: Any, found: dict[str, Any], source: str, offsets: list[str], si
                and [None if given[k] == _RUNTIME else given[k] for k in kept] == wanted]
     if len(choices) == 1:
         return f"subview({head}, {choices[0]})"
-    return f"subview_dropping({head}, {choices}, {_strides(type_, wanted)})"
+    return f"subview_dropping({head}, {tuple(choices)}, {tuple(_strides(type_, wanted))})"
 
 
 def _strides(type_: Any, sizes: list[int | None]) -> list[int | None]:

@@ -51,6 +51,8 @@ def copy(x: View, out: View, pad_mode: int = 0, pad_value: Any = 0) -> Effect:
 def deinterleave(x: View, out: View, *, channel: str) -> Effect:
     """Every n-th element of the last axis. The source is all channels side by side, or, with n channels, only the
     wanted one, with their number as its stride."""
+    if 0 in out.sizes and 0 in x.sizes:
+        return Effect("V", (), (), 1, lambda: None)
     if x.sizes[:-1] != out.sizes[:-1] or not out.sizes[-1] or x.sizes[-1] % out.sizes[-1]:
         raise Fault("shape", f"{x} is no whole number of channels of {out}")
     step = x.sizes[-1] // out.sizes[-1]

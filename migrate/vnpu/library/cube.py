@@ -4,6 +4,9 @@ A fractal is 16 rows of 32 bytes. A matrix of n rows and d columns lies in L1 as
 bytes, and the fractals of one such column follow each other, so that row r of column block c is at c * stride0 + r *
 d0. In L0C, d0 is 16. `nd2nz` fills the last column block with zeros, but no rows.
 
+The cube works on whole fractals: a product writes all 16 rows of its last fractal, and those beyond m are products of
+whatever lies in L1 there.
+
 L0A and L0B are not modelled: a product reads L1 on pipe MTE1 and writes L0C on pipe M. Products of bfloat16, float16
 and float32 are added in float32, in an order that is not the device's (AscendNPU-IR, lib/Template: nd2nz, mma_tile,
 fixpipe).
@@ -93,21 +96,23 @@ def _product(a: View, b: View, init: bool, m: int, k: int, n: int, bias: View | 
     _check_fractals("mma_tile writes", out, FRACTAL)
     left = _rows(a, k, m) if ta else _rows(a, m, k)
     right = _rows(b, n, k) if tb else _rows(b, k, n)
-    target = _rows(out, m, n)
+    rows = -(-m // FRACTAL) * FRACTAL
+    whole = _rows(a, k, rows) if ta else _rows(a, rows, k)
+    target = _rows(out, rows, n)
     addend = bias.reshaped(bias.offset, (n,), (1,)) if bias is not None and init else None
     kind = STORAGE[out.dtype]
 
     def run() -> None:
-        x, y = _matrix(left).astype(kind), _matrix(right).astype(kind)
+        x, y = _matrix(whole).astype(kind), _matrix(right).astype(kind)
         if hf32:
             x, y = _to_hf32(x), _to_hf32(y)
-        x, y = x.T[:m, :k] if ta else x[:m, :k], y.T[:k, :n] if tb else y[:k, :n]
-        result = np.zeros((m, target.sizes[0] * FRACTAL), kind)
+        x, y = x.T[:rows, :k] if ta else x[:rows, :k], y.T[:k, :n] if tb else y[:k, :n]
+        result = np.zeros((rows, target.sizes[0] * FRACTAL), kind)
         with np.errstate(all="ignore"):
             np.matmul(x, y, out=result[:, :n])
             if addend is not None:
                 result[:, :n] += addend.get().astype(kind)
-            spread = result.reshape(m, -1, FRACTAL).swapaxes(0, 1)
+            spread = result.reshape(rows, -1, FRACTAL).swapaxes(0, 1)
             target.put(spread if init else target.get() + spread)
 
     reads = [*([] if init else [target]), *([addend] if addend else [])]
