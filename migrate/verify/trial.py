@@ -15,6 +15,8 @@ from ported_kernels import runtime
 from ported_kernels.arguments import short
 from ported_kernels.catalog import Case, Inputs, Operator
 
+MOST_NOTES = 3
+
 
 def try_case(operator: Operator, case: Case, dtype: torch.dtype, device: str, seed: int,
              wrapper: Any = None) -> CaseResult:
@@ -61,6 +63,9 @@ def try_case(operator: Operator, case: Case, dtype: torch.dtype, device: str, se
         outputs.append(OutputResult(name, found.ratio, found.largest, bound.ratio, found.objection))
         if found.objection:
             reasons.append(f"{name}: {found.objection}")
+    if reasons:     # harmless by themselves, but likely causes of what is wrong
+        reasons += [f"note: {finding}" for launch in launches for finding in launch.findings
+                    if finding not in launch.errors][:MOST_NOTES]
     reasons += _touched(operator, there, before)
     reasons += [f"{name}: documented as changed in place, but another tensor was returned"
                 for name, out in zip(operator.outputs, got, strict=False)

@@ -7,6 +7,10 @@ touches bytes which another pipe wrote, or overwrites bytes that another pipe re
 
 The vector pipe is not even in order with itself: what a vector instruction wrote may be read by the next one only
 after a `pipe_barrier`, or a round trip over another pipe.
+
+Reading what nobody wrote is no fault by itself: a product is moved out of L0C as a whole tile, and vector instructions
+work on padded lanes. What is moved stays "never written" where it arrives; it is an error when it gets to a tensor of
+the launch, becomes a scalar, or enters a product. What a vector instruction makes of it is poison, NaN for floats.
 """
 from __future__ import annotations
 
@@ -19,7 +23,7 @@ import numpy as np
 
 from migrate.vnpu import library, views
 from migrate.vnpu.findings import ERROR, NOTE
-from migrate.vnpu.memory import BITS, Array, Fault, Memory, Region, View
+from migrate.vnpu.memory import BITS, FLOATS, Array, Fault, Memory, Region, View
 from migrate.vnpu.program import Site
 from migrate.vnpu.views import LocalMemory
 
@@ -29,6 +33,7 @@ if TYPE_CHECKING:
 PIPES = ("S", "V", "M", "MTE1", "MTE2", "MTE3", "FIX")
 NUMBER = {name: k for k, name in enumerate(PIPES)}
 SCALAR, VECTOR = NUMBER["S"], NUMBER["V"]
+MOVERS = frozenset(NUMBER[name] for name in ("MTE2", "MTE3", "FIX"))
 CELL = 32           # bytes for which a race is looked up: buffers are planned at multiples of it
 DONE = 2**31 - 1    # the clock entry of a pipe that is always in order with itself
 KEPT = 4096         # calls remembered for one site
@@ -229,6 +234,11 @@ class Core:
         self.site = site
         element = views.element(source, index)
         shared = element.memory.shared
+        try:
+            inside(element)
+        except Fault as fault:       # a masked load that is made all the same; its value is not used
+            self.found(fault.kind, ERROR, str(fault).removeprefix(f"{fault.kind}: "))
+            return float("nan") if element.dtype in FLOATS else -1
         self._issue(Instruction(
             SCALAR, SHARED_SCALAR_CYCLES if shared else SCALAR_CYCLES, _nothing,
             [] if shared else [self._marks(element)], [], [], [element] if shared else []))
@@ -285,9 +295,10 @@ class Core:
             instruction.run()
             return
         limit = self._limit(pipe)
+        garbage = ""
         for marks in instruction.reads:
             if np.count_nonzero(marks.written) != marks.count:
-                self._never_written(marks)
+                garbage = self._never_written(pipe, marks)
             if np.count_nonzero(marks.wrote > limit[:len(PIPES)].reshape(marks.shape)):
                 self._race(pipe, marks, "reads", limit)
         for marks in (*instruction.writes, *instruction.scratch):
@@ -301,7 +312,7 @@ class Core:
             # a library function writes its scratch, waits, and reads it: what comes next follows a read
             marks.touched[len(PIPES) + pipe] = epoch
         for view in instruction.shared_reads:
-            self._shared_read(view, pipe, epoch)
+            garbage = self._shared_read(view, pipe, epoch, instruction.atomic or self.locked) or garbage
         doubtful: list[tuple[str, View, bytes]] = []
         for view in instruction.shared_writes:
             doubtful += self._shared_write(view, pipe, epoch, instruction.atomic or self.locked)
@@ -312,6 +323,9 @@ class Core:
             marks.view.clobber()
         for view in instruction.shared_writes:
             view.mark_written()
+        if garbage and pipe in MOVERS:
+            for view in (*(marks.view for marks in instruction.writes), *instruction.shared_writes):
+                self._arrives(view, garbage)
         for message, view, before in doubtful:
             if _content(view) == before:
                 self.found("same bytes", NOTE, message + ", but it is the same content")
@@ -328,10 +342,29 @@ class Core:
             limit[len(PIPES) + pipe] = DONE
         return limit
 
-    def _never_written(self, marks: Marks) -> None:
+    def _never_written(self, pipe: int, marks: Marks) -> str:
+        """What an instruction reads that nobody wrote."""
         missing = marks.count - int(np.count_nonzero(marks.written))
-        self.found("never written", ERROR, f"reads {marks.view}, of which {missing} of {marks.count} bytes were never "
-                                           "written")
+        what = f"{missing} of {marks.count} bytes of {marks.view}, which nobody wrote"
+        if pipe not in MOVERS:
+            self.found("never written", NOTE if pipe == VECTOR else ERROR, f"{PIPES[pipe]} reads {what}")
+        return what
+
+    def _arrives(self, view: View, garbage: str) -> None:
+        """Something that nobody wrote may have been moved into a view: where it was, there is poison."""
+        if view.dtype == "i1":
+            return
+        there = _poison(view)
+        if not there.any():
+            return
+        if view.memory.written is None:
+            self.found("never written", ERROR, f"{int(np.count_nonzero(there))} elements of {view.memory.name} come "
+                                               f"from {garbage}")
+            return
+        size = view.bits // 8
+        shadow = np.ndarray((*view.sizes, size), bool, view.memory.written, view.base + view.offset * size,
+                            [*(s * size for s in view.strides), 1])
+        shadow[there] = False
 
     def _race(self, pipe: int, marks: Marks, does: str, limit: Array) -> None:
         for k, cells in enumerate(marks.wrote if does == "reads" else marks.touched):
@@ -343,17 +376,18 @@ class Core:
 
     # -- global memory ---------------------------------------------------------------------------------------
 
-    def _shared_read(self, view: View, pipe: int, epoch: int) -> None:
+    def _shared_read(self, view: View, pipe: int, epoch: int, atomic: bool) -> str:
+        """Notes the read. What it reads that nobody wrote, or ""."""
         memory = view.memory
         assert isinstance(memory, SharedMemory)
-        if missing := view.unwritten():
-            self.found("never written", ERROR, f"reads {view}, of which {missing} bytes were never written")
         region = view.region()
         if memory.wrote is not None:
-            for message in self._conflicts(region.over(memory.wrote, memory.grain), pipe, self.locked, "reads", view,
+            for message in self._conflicts(region.over(memory.wrote, memory.grain), pipe, atomic, "reads", view,
                                            "written"):
                 self.found("overlap" if "program" in message else "race", ERROR, message)
-        region.over(memory.read, memory.grain)[...] = stamp(self.program, self.thread + pipe, epoch, self.locked)
+        region.over(memory.read, memory.grain)[...] = stamp(self.program, self.thread + pipe, epoch, atomic)
+        missing = view.unwritten()
+        return f"{missing} bytes of {view}, which nobody wrote" if missing else ""
 
     def _shared_write(self, view: View, pipe: int, epoch: int, atomic: bool) -> list[tuple[str, View, bytes]]:
         """Notes the write. What conflicts is only known to do harm when the content changes: it comes back, with the
@@ -468,6 +502,14 @@ library_event = "library"     # of flags that a library function sets and waits 
 
 def _nothing() -> None:
     pass
+
+
+def _poison(view: View) -> Array:
+    """Which elements look like memory that nobody wrote."""
+    raw = view.raw()
+    if view.dtype == "bf16":
+        return np.asarray(raw & 0x7FFF) > 0x7F80
+    return np.isnan(raw) if view.dtype in FLOATS else raw == np.array(-1).astype(raw.dtype)
 
 
 def _content(view: View) -> bytes:

@@ -191,6 +191,10 @@ class Machine:
                 except Fault as fault:
                     core.found(fault.kind, ERROR, str(fault).removeprefix(f"{fault.kind}: "))
                     return False
+                except Exception as error:       # a fault of this simulator: it says where, and is not hidden
+                    site = core.site
+                    raise RuntimeError(f"the virtual NPU failed at {site.name}, {site.place}, program {number} of "
+                                       f"{self.program.kernel}: {type(error).__name__}: {error}") from error
                 moved |= core.steps != before
                 still.append((core, steps))
             if still and not moved:

@@ -103,6 +103,8 @@ def _product(a: View, b: View, init: bool, m: int, k: int, n: int, bias: View | 
     kind = STORAGE[out.dtype]
 
     def run() -> None:
+        if not (m and n):
+            return
         x, y = _matrix(whole).astype(kind), _matrix(right).astype(kind)
         if hf32:
             x, y = _to_hf32(x), _to_hf32(y)
