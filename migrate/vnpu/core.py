@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -120,6 +120,19 @@ def inside(view: View) -> None:
                                      f"{view.memory.name}")
 
 
+class Event(NamedTuple):
+    """One instruction of a trace: from when to when its pipe was at it, in cycles of the cost model since the program
+    began, and the line it came from (FILE:LINE)."""
+
+    program: int
+    core: str
+    pipe: str
+    start: float
+    end: float
+    name: str
+    place: str
+
+
 @dataclass(slots=True)
 class Instruction:
     """An effect of the library, with the shadows of what it touches looked up."""
@@ -142,7 +155,8 @@ class Core:
     """A cube core (AIC) or one of the two vector cores (AIV) beside it. `thread` is the number of its first pipe in
     the vector clocks, `threads` how many pipes there are in all."""
 
-    def __init__(self, machine: Machine, kind: str, half: int, thread: int, threads: int, sizes: dict[str, int]) -> None:
+    def __init__(self, machine: Machine, kind: str, half: int, thread: int, threads: int,
+                 sizes: dict[str, int]) -> None:
         self.machine, self.kind, self.half, self.thread = machine, kind, half, thread
         self.name = kind if kind == "AIC" else f"{kind}{half}"
         spaces = {"ub": "UB", "cbuf": "L1", "cc": "L0C"} if kind == "AIC" else {"ub": "UB"}
@@ -286,8 +300,8 @@ class Core:
         self.times[pipe] = start + instruction.cycles
         self.busy[pipe] += instruction.cycles
         if self.machine.events is not None:
-            self.machine.events.append((self.program, self.name, PIPES[pipe], start, start + instruction.cycles,
-                                        self.site.name, self.site.place))
+            self.machine.events.append(Event(self.program, self.name, PIPES[pipe], start, start + instruction.cycles,
+                                             self.site.name, self.site.place))
         self.epochs[pipe] = epoch = self.epochs[pipe] + 1
         if pipe == SCALAR:
             self._scalar_news += 1
@@ -362,7 +376,7 @@ class Core:
                                                f"from {garbage}")
             return
         size = view.bits // 8
-        shadow = np.ndarray((*view.sizes, size), bool, view.memory.written, view.base + view.offset * size,
+        shadow: Array = np.ndarray((*view.sizes, size), bool, view.memory.written, view.base + view.offset * size,
                             [*(s * size for s in view.strides), 1])
         shadow[there] = False
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from migrate.errors import UsageError
 from migrate.vnpu import library
-from migrate.vnpu.core import PIPES, Core, SharedMemory
+from migrate.vnpu.core import PIPES, Core, Event, SharedMemory
 from migrate.vnpu.findings import ERROR, Finding, Findings
 from migrate.vnpu.memory import BITS, Array, Fault, View
 from migrate.vnpu.program import Function, Program, make, workspace
@@ -23,8 +23,6 @@ from migrate.vnpu.program import Function, Program, make, workspace
 GRID_LIMIT = 65_535      # programs a launch; the launcher of triton-ascend refuses more
 LOCK_BYTES = 4096
 
-# one instruction: program, core, pipe, first and last cycle of the cost model, name, FILE:LINE
-Event = tuple[int, str, str, float, float, str, str]
 Signal = tuple[float, Array]
 
 
