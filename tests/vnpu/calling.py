@@ -12,6 +12,7 @@ from migrate.vnpu.library.table import DTYPES
 from migrate.vnpu.memory import BITS, FLOATS, STORAGE, Array, Memory, View, rounded
 
 C_TYPES = {ours: theirs for theirs, ours in DTYPES.items()}   # f32 -> float, as names of functions spell it
+SMALLEST = {"f32": 2.0**-149, "f16": 2.0**-24, "bf16": 2.0**-133}
 EPS = {"f32": 2.0**-24, "f16": 2.0**-11, "bf16": 2.0**-8}     # largest relative error of one rounding
 
 
@@ -128,5 +129,6 @@ def exact(values: Any) -> Array:
 
 
 def near(actual: Array, expected: Any, dtype: str, roundings: float = 1) -> None:
-    """Equal up to so many roundings of the type."""
-    np.testing.assert_allclose(exact(actual), expected, rtol=roundings * EPS[dtype], atol=1e-30)
+    """Equal up to so many roundings of the type, or two of its smallest steps."""
+    np.testing.assert_allclose(exact(actual), exact(rounded(expected, dtype)), rtol=2 * roundings * EPS[dtype],
+                               atol=2 * SMALLEST[dtype])
