@@ -54,7 +54,7 @@ def layouts(sizes: Sequence[int], dtype: str) -> Iterator[tuple[int, ...]]:
     yield row_major(sizes)
     block = 256 // BITS[dtype]
     padded = -(-sizes[-1] // block) * block + block
-    yield tuple(prod(sizes[axis + 1:-1]) * padded for axis in range(len(sizes) - 1)) + (1,)
+    yield (*(prod(sizes[axis + 1:-1]) * padded for axis in range(len(sizes) - 1)), 1)
     if dtype != "i1":
         yield tuple(2 * s for s in row_major(sizes))
 

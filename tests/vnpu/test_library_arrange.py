@@ -14,8 +14,8 @@ ARANGE = [(f"arange_{rank}d_{C_TYPES[dtype]}", rank, dtype) for rank in (1, 2, 3
           for dtype in ("f32", "f16", "i16", "i32", "i64")]
 SCALAR = [(f"broadcast_scalar_{C_TYPES[dtype]}_to_{rank}d", rank, dtype) for rank in (1, 2) for dtype in (*PLAIN, "i1")]
 AXES = [(f"broadcast_{axis}_axis_{how}_{rank}d_{C_TYPES[dtype]}", axis, how, rank, dtype)
-        for axis, hows, ranks in (("first", ("align", "unalign", "unknown_align"), (2, 3)), ("middle", ("align",), (3,)),
-                                  ("last", ("align", "unalign", "unknown_align"), (2,)))
+        for axis, hows, ranks in (("first", ("align", "unalign", "unknown_align"), (2, 3)),
+                                  ("middle", ("align",), (3,)), ("last", ("align", "unalign", "unknown_align"), (2,)))
         for how in hows for rank in ranks for dtype in (*PLAIN, "i1")]
 BROADCAST = [(f"broadcast_1d_{C_TYPES[dtype]}", dtype) for dtype in (*PLAIN, "i1")]
 COPY = [(f"copy_ubuf_to_ubuf_{rank}d_{C_TYPES[dtype]}", rank, dtype) for rank in (1, 2, 3) for dtype in (*PLAIN, "i1")]

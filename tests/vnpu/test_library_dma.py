@@ -94,7 +94,8 @@ def test_nothing_to_move() -> None:
     """A mask that leaves nothing: sizes of 0, addresses that mean nothing."""
     far = View(Memory("x", 64, shared=True), 0, 1 << 30, (0, 4), (4, 1), "f32")
     near = View(Memory("UB", 64), 4, 0, (0, 4), (4, 1), "f32")
-    for effect in (find("load_gm_to_ubuf_2d_float")(far, near, 0, 0, 0), find("store_ubuf_to_gm_2d_float")(near, far, 0)):
+    load, store = find("load_gm_to_ubuf_2d_float"), find("store_ubuf_to_gm_2d_float")
+    for effect in (load(far, near, 0, 0, 0), store(near, far, 0)):
         effect.run()
         assert not effect.reads and not effect.writes
 
