@@ -18,7 +18,8 @@ def product(a, b, out, M, N, K, BM: tl.constexpr, BN: tl.constexpr, BK: tl.const
     sums = tl.zeros([BM, BN], dtype=tl.float32)
     for k in range(0, K, BK):
         depth = k + tl.arange(0, BK)
-        left = tl.load(a + rows[:, None] * K + depth[None, :], mask=(rows[:, None] < M) & (depth[None, :] < K), other=0.0)
+        left = tl.load(a + rows[:, None] * K + depth[None, :],
+                       mask=(rows[:, None] < M) & (depth[None, :] < K), other=0.0)
         right = tl.load(b + depth[:, None] * N + columns[None, :],
                         mask=(depth[:, None] < K) & (columns[None, :] < N), other=0.0)
         sums += tl.dot(left, right)

@@ -3,12 +3,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import npu_kernels as kernels
 import pytest
 import torch
 
 from migrate.vnpu import device
 from migrate.vnpu.machine import Run
-import npu_kernels as kernels
 
 CHUNKS, B = 3, 32
 

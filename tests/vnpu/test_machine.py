@@ -3,6 +3,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import npu_kernels as kernels
 import pytest
 import torch
 
@@ -10,7 +11,6 @@ from migrate.errors import UsageError
 from migrate.vnpu import device
 from migrate.vnpu.findings import Finding
 from migrate.vnpu.machine import Options, Run, parse_programs
-import npu_kernels as kernels
 
 HERE = Path(__file__).parent
 NAN = float("nan")

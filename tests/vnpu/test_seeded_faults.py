@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 
+import npu_kernels as kernels
 import pytest
 import torch
 
@@ -14,7 +15,6 @@ from migrate.vnpu import device
 from migrate.vnpu.device import Arguments
 from migrate.vnpu.machine import Machine, Options, Run
 from migrate.vnpu.program import Program
-import npu_kernels as kernels
 
 FLAG = re.compile(r'(?:set|wait)_flag\(s\d+, ("\w+", "\w+", \d+)\)')
 HANDSHAKE = re.compile(r'core\.(?:signal|must_wait)\(s\d+, (\d+), "\w+"\)')
