@@ -424,7 +424,7 @@ class Core:
         """A vector core that does not work on a half of its own does everything that the other one does. For a store
         that is no harm; an atomic addition counts twice."""
         content = _content(source)
-        key = (self.site, target.region()[1:], content)
+        key = (self.site, target.region(), content)
         if self.machine.atomics.setdefault(key, self.name) != self.name and any(content):
             self.found("added twice", ERROR, f"both vector cores add the same values to {target.memory.name}")
 
