@@ -59,9 +59,10 @@ def layouts(sizes: Sequence[int], dtype: str) -> Iterator[tuple[int, ...]]:
         yield tuple(2 * s for s in row_major(sizes))
 
 
-def call(name: str, *args: Any) -> list[Any]:
+def call(name: str, *args: Any, undefined: Sequence[View] = ()) -> list[Any]:
     """Call a function twice more with other garbage everywhere it says it does not read: what it writes must be the
-    same, and nothing else may change. Then call it on the memories as they are. Gives back the steps."""
+    same, but for what is `undefined`, and nothing else may change. Then call it on the memories as they are. Gives
+    back the steps."""
     made = find(name)(*args)
     steps = made if isinstance(made, list) else [made]
     effects = [step for step in steps if isinstance(step, Effect)]
@@ -80,8 +81,8 @@ def call(name: str, *args: Any) -> list[Any]:
             may = _cells(memory, [v for e in effects for v in (*e.writes, *e.scratch)])
             changed = memory.data != before[key]
             assert not (changed & ~may).any(), f"{name} changed {np.flatnonzero(changed & ~may)[:4]} of {memory.name}"
-        results.append({key: memory.data[_cells(memory, [v for e in effects for v in e.writes if v.dtype != "i1"])]
-                        for key, memory in memories.items()})
+        results.append({key: memory.data[_cells(memory, [v for e in effects for v in e.writes if v.dtype != "i1"])
+                                         & ~_cells(memory, undefined)] for key, memory in memories.items()})
     for key in memories:
         np.testing.assert_array_equal(results[0][key], results[1][key], f"{name} depends on what it says not to read")
     for key, memory in memories.items():

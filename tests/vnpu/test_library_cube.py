@@ -109,6 +109,12 @@ def load(l1: Space, values: Array, dtype: str, transposed: bool) -> View:
     return fill(fractals(l1, *matrix.shape, dtype), matrix)
 
 
+def below(out: View, m: int) -> list[View]:
+    """The rows of a tile of L0C beyond m: products of whatever L1 holds there."""
+    blocks, fractals_, height, width = out.sizes
+    return [out.reshaped(out.offset + m * width, (blocks, fractals_ * height - m, width), (out.strides[0], width, 1))]
+
+
 def close(actual: Array, a: Array, b: Array, before: Any = 0) -> None:
     """Sums of products in float32, in any order."""
     a, b = exact(a), exact(b)
@@ -126,10 +132,10 @@ def test_product(name: str, dtype: str, out_dtype: str, ta: bool, tb: bool, hf32
     a, b = operands(dtype, m, k, n)
     exact_a, exact_b = (eleven_bits(a), eleven_bits(b)) if hf32 else (a, b)
     left, right, out = load(l1, a, dtype, ta), load(l1, b, dtype, tb), fractals(l0c, m, n, out_dtype, 16)
-    call(name, left, right, True, m, k, n, out, *NO_FLAGS)
+    call(name, left, right, True, m, k, n, out, *NO_FLAGS, undefined=below(out, m))
     close(unfold(out, m, n), exact_a, exact_b)
     before = exact(unfold(out, m, n))
-    call(name, left, right, False, m, k, n, out, *NO_FLAGS)
+    call(name, left, right, False, m, k, n, out, *NO_FLAGS, undefined=below(out, m))
     close(unfold(out, m, n), exact_a, exact_b, before)
 
 
@@ -144,11 +150,40 @@ def test_product_with_bias(name: str, bias_dtype: str, dtype: str) -> None:
     if dtype == "i8":
         row = row % 1000
         bias.put(np.pad(row, (0, 8)).reshape(1, 2, 1, 16))
-    call(name, left, right, True, m, k, n, bias, out, *NO_FLAGS)
+    call(name, left, right, True, m, k, n, bias, out, *NO_FLAGS, undefined=below(out, m))
     close(unfold(out, m, n), a, b, row)
     before = exact(unfold(out, m, n))
-    call(name, left, right, False, m, k, n, bias, out, *NO_FLAGS)
+    call(name, left, right, False, m, k, n, bias, out, *NO_FLAGS, undefined=below(out, m))
     close(unfold(out, m, n), a, b, before)
+
+
+@pytest.mark.parametrize("ta", [False, True])
+def test_a_product_computes_all_rows_of_its_tile(ta: bool) -> None:
+    """Three rows are asked for; L1 holds twenty, of which the last are zero, and the tile has room for 32."""
+    l1, l0c = Space("L1"), Space("L0C")
+    a, b = operands("f32", 20, 16, 16)
+    a[18:] = 0
+    left, right = load(l1, a, "f32", ta), load(l1, b, "f32", False)
+    out = fractals(l0c, 64, 16, "f32", 16)
+    call(f"mma_tile_float_to_float{'_ta' if ta else ''}", left, right, True, 3, 16, 16, out, *NO_FLAGS,
+         undefined=below(out, 3))
+    close(unfold(out, 20, 16), a, b)
+    assert (unfold(out, 20, 16)[18:] == 0).all()
+    held = 24 if ta else 32        # as many rows as L1 holds, in whole fractals
+    assert np.isnan(unfold(out, held, 16)[20:]).all()
+    assert below(out, held)[0].unwritten() == below(out, held)[0].nbytes
+    with pytest.raises(Fault, match=f"mma_tile of 65 rows from .*, which have room for {held}"):
+        find("mma_tile_float_to_float_ta" if ta else "mma_tile_float_to_float")(
+            left, right, True, 65, 16, 16, out, *NO_FLAGS)
+
+
+def test_fractals_beyond_the_last_column_are_not_touched() -> None:
+    l1, l0c = Space("L1"), Space("L0C")
+    a, b = operands("f32", 16, 16, 21)
+    out = fractals(l0c, 16, 48, "f32", 16)
+    call("mma_tile_float_to_float", load(l1, a, "f32", False), load(l1, b, "f32", False), True, 16, 16, 21, out,
+         *NO_FLAGS)
+    assert (unfold(out, 16, 32)[:, 21:] == 0).all() and np.isnan(unfold(out, 16, 48)[:, 32:]).all()
 
 
 def test_the_flags_of_a_product() -> None:

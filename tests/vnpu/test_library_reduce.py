@@ -7,8 +7,8 @@ from calling import C_TYPES, EPS, Space, call, draw, exact, layouts
 
 from migrate.vnpu.memory import FLOATS, rounded
 
-SIZES = {"r": (45,), "ar": (6, 19), "ra": (19, 6), "ra0a1": (7, 3, 10)}
-AXIS = {"r": 0, "ar": 1, "ra": 0, "ra0a1": 0}
+SIZES = {"r": (45,), "ar": (6, 19), "ra": (19, 6), "ra0a1": (7, 3, 10), "ara": (3, 7, 10)}
+AXIS = {"r": 0, "ar": 1, "ra": 0, "ra0a1": 0, "ara": 1}
 BITS = ("i8", "i16", "i32", "i64", "ui8", "ui16", "ui32", "ui64")
 REDUCE = [(f"reduce_{op}_{axes}_{C_TYPES[dtype]}", op, axes, dtype) for axes in AXIS for op, dtypes in (
     [(op, ("f32", "f16", "i16", "i32")) for op in ("sum", "max", "min", "prod")]

@@ -4,8 +4,8 @@ A fractal is 16 rows of 32 bytes. A matrix of n rows and d columns lies in L1 as
 bytes, and the fractals of one such column follow each other, so that row r of column block c is at c * stride0 + r *
 d0. In L0C, d0 is 16. `nd2nz` fills the last column block with zeros, but no rows.
 
-The cube works on whole fractals: a product writes all 16 rows of its last fractal, and those beyond m are products of
-whatever lies in L1 there.
+A product computes all rows of the tile of L0C that it is given, whatever m is: those beyond m are products of whatever
+lies in L1 there. Columns it computes up to n, and the last fractal's others are zero; further fractals are not touched.
 
 L0A and L0B are not modelled: a product reads L1 on pipe MTE1 and writes L0C on pipe M. Products of bfloat16, float16
 and float32 are added in float32, in an order that is not the device's (AscendNPU-IR, lib/Template: nd2nz, mma_tile,
@@ -96,14 +96,16 @@ def _product(a: View, b: View, init: bool, m: int, k: int, n: int, bias: View | 
     _check_fractals("mma_tile writes", out, FRACTAL)
     left = _rows(a, k, m) if ta else _rows(a, m, k)
     right = _rows(b, n, k) if tb else _rows(b, k, n)
-    rows = -(-m // FRACTAL) * FRACTAL
+    rows = min(out.sizes[1] * FRACTAL, a.sizes[0] * width if ta else a.sizes[1] * FRACTAL)
+    if m > rows:
+        raise Fault("shape", f"mma_tile of {m} rows from {a} to {out}, which have room for {rows}")
     whole = _rows(a, k, rows) if ta else _rows(a, rows, k)
     target = _rows(out, rows, n)
     addend = bias.reshaped(bias.offset, (n,), (1,)) if bias is not None and init else None
     kind = STORAGE[out.dtype]
 
     def run() -> None:
-        if not (m and n):
+        if not n:
             return
         x, y = _matrix(whole).astype(kind), _matrix(right).astype(kind)
         if hf32:

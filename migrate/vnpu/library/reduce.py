@@ -1,5 +1,5 @@
 """Reductions. The name says which axes there are and which goes: `r` 1-D, `ar` the last of two, `ra` the first of two,
-`ra0a1` the first of three. The result keeps the axis with one element. The scalar at the end is the operation's
+`ra0a1` the first of three, `ara` the middle one. The result keeps the axis with one element. The scalar at the end is the operation's
 neutral element, with which the library fills the lanes it does not use; a call with another one is not understood.
 
 In which order the device adds is not modelled.
@@ -16,10 +16,10 @@ from migrate.vnpu.memory import View
 
 REDUCE = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum, "xori": np.bitwise_xor,
           "ori": np.bitwise_or, "andi": np.bitwise_and}
-AXIS = {"r": 0, "ar": 1, "ra": 0, "ra0a1": 0}
+AXIS = {"r": 0, "ar": 1, "ra": 0, "ra0a1": 0, "ara": 1}
 
 
-@handles(r"(?:enablevc_)?reduce_(?P<op>sum|prod|max|min|xori|ori|andi)_(?P<axes>r|ar|ra|ra0a1)_<T>")
+@handles(r"(?:enablevc_)?reduce_(?P<op>sum|prod|max|min|xori|ori|andi)_(?P<axes>r|ar|ra|ra0a1|ara)_<T>")
 def reduce(x: View, out: View, spare: View, neutral: Any, *, op: str, axes: str) -> Effect:
     def run() -> None:
         values = x.get()
