@@ -120,6 +120,14 @@ def inside(view: View) -> None:
                                      f"{view.memory.name}")
 
 
+class Conflict(NamedTuple):
+    """Two accesses to global memory with no order between them."""
+
+    kind: str
+    message: str
+    vector_cores: bool = False      # between the two vector cores of one program
+
+
 class Event(NamedTuple):
     """One instruction of a trace: from when to when its pipe was at it, in cycles of the cost model since the program
     began, and the line it came from (FILE:LINE)."""
@@ -325,15 +333,17 @@ class Core:
         for marks in instruction.scratch:
             # a library function writes its scratch, waits, and reads it: what comes next follows a read
             marks.touched[len(PIPES) + pipe] = epoch
+        stale = False
         for view in instruction.shared_reads:
-            garbage = self._shared_read(view, pipe, epoch, instruction.atomic or self.locked) or garbage
-        doubtful: list[tuple[str, View, bytes]] = []
+            missing, too_early = self._shared_read(view, pipe, epoch, instruction.atomic or self.locked)
+            garbage, stale = missing or garbage, stale or too_early
+        doubtful: list[tuple[Conflict, View, bytes]] = []
         for view in instruction.shared_writes:
             doubtful += self._shared_write(view, pipe, epoch, instruction.atomic or self.locked)
         instruction.run()
         for marks in instruction.writes:
             marks.written[...] = True
-        for marks in instruction.scratch:
+        for marks in (*instruction.scratch, *(instruction.writes if stale else ())):
             marks.view.clobber()
         for view in instruction.shared_writes:
             view.mark_written()
@@ -342,11 +352,11 @@ class Core:
         if garbage and pipe in MOVERS:
             for view in (*(marks.view for marks in instruction.writes), *instruction.shared_writes):
                 self._arrives(view, garbage)
-        for message, view, before in doubtful:
+        for conflict, view, before in doubtful:
             if _content(view) == before:
-                self.found("same bytes", NOTE, message + ", but it is the same content")
+                self.found("same bytes", NOTE, conflict.message + ", but it is the same content")
             else:
-                self.found("overlap" if "program" in message else "race", ERROR, message)
+                self.found(conflict.kind, ERROR, conflict.message)
 
     def _limit(self, pipe: int) -> Array:
         """The last instructions of its own core that a pipe may take as done: those that write, then those that read.
@@ -392,20 +402,27 @@ class Core:
 
     # -- global memory ---------------------------------------------------------------------------------------
 
-    def _shared_read(self, view: View, pipe: int, epoch: int, atomic: bool) -> str:
-        """Notes the read. What it reads that nobody wrote, or ""."""
+    def _shared_read(self, view: View, pipe: int, epoch: int, atomic: bool) -> tuple[str, bool]:
+        """Notes the read. (What it reads that nobody wrote, or ""; whether it may come too early.)
+
+        Where the two vector cores do the same work and one of them stores, the other reads what may not be there yet;
+        its results are not stored either. So such a read gives poison, which does no harm where it is not used.
+        """
         memory = view.memory
         assert isinstance(memory, SharedMemory)
-        region = view.region()
+        region, too_early = view.region(), False
         if memory.wrote is not None:
-            for message in self._conflicts(region.over(memory.wrote, memory.grain), pipe, atomic, "reads", view,
-                                           "written"):
-                self.found("overlap" if "program" in message else "race", ERROR, message)
-        region.over(memory.read, memory.grain)[...] = stamp(self.program, self.thread + pipe, epoch, atomic)
+            for conflict in self._conflicts(region.over(memory.wrote, memory.grain), pipe, atomic, "reads", view,
+                                            "written"):
+                too_early |= conflict.vector_cores
+                self.found(conflict.kind, NOTE if conflict.vector_cores else ERROR, conflict.message)
         missing = view.unwritten()
-        return f"{missing} bytes of {view}, which nobody wrote" if missing else ""
+        if not (missing or too_early):     # who overwrites rubbish takes nothing away
+            region.over(memory.read, memory.grain)[...] = stamp(self.program, self.thread + pipe, epoch, atomic)
+        return f"{missing} bytes of {view}, which nobody wrote" if missing else "", too_early
 
-    def _shared_write(self, view: View, pipe: int, epoch: int, atomic: bool) -> list[tuple[str, View, bytes]]:
+    def _shared_write(self, view: View, pipe: int, epoch: int,
+                      atomic: bool) -> list[tuple[Conflict, View, bytes]]:
         """Notes the write. What conflicts is only known to do harm when the content changes: it comes back, with the
         content before."""
         memory = view.memory
@@ -414,11 +431,11 @@ class Core:
             memory.wrote = np.zeros_like(memory.read)
         region = view.region()
         wrote, read = region.over(memory.wrote, memory.grain), region.over(memory.read, memory.grain)
-        messages = [*self._conflicts(wrote, pipe, atomic, "writes", view, "written"),
-                    *self._conflicts(read, pipe, atomic, "writes", view, "read")]
+        conflicts = [*self._conflicts(wrote, pipe, atomic, "writes", view, "written"),
+                     *self._conflicts(read, pipe, atomic, "writes", view, "read")]
         wrote[...] = stamp(self.program, self.thread + pipe, epoch, atomic)
-        before = _content(view) if messages else b""
-        return [(message, view, before) for message in messages]
+        before = _content(view) if conflicts else b""
+        return [(conflict, view, before) for conflict in conflicts]
 
     def _added_twice(self, target: View, source: View) -> None:
         """A vector core that does not work on a half of its own does everything that the other one does. For a store
@@ -428,23 +445,24 @@ class Core:
         if self.machine.atomics.setdefault(key, self.name) != self.name and any(content):
             self.found("added twice", ERROR, f"both vector cores add the same values to {target.memory.name}")
 
-    def _conflicts(self, stamps: Array, pipe: int, atomic: bool, does: str, view: View, did: str) -> list[str]:
+    def _conflicts(self, stamps: Array, pipe: int, atomic: bool, does: str, view: View, did: str) -> list[Conflict]:
         """What a pipe did not know of, among the stamps on the bytes that it is about to touch."""
         if not stamps.size:
             return []
         low, high = int(stamps.min()), int(stamps.max())
-        found: list[str] = []
+        found: list[Conflict] = []
         for one in [high] if low == high else np.unique(stamps).tolist():
             if not one or (atomic and one & ATOMIC):
                 continue
             program, thread, epoch = (one >> 40) - 1, one >> 32 & 0x7F, one & 0xFFFFFFFF
             if program != self.program:
-                found.append(f"program {self.program} {does} bytes of {view.memory.name} that program {program} has "
-                             f"{did}: programs have no order")
+                found.append(Conflict("overlap", f"program {self.program} {does} bytes of {view.memory.name} that "
+                                                 f"program {program} has {did}: programs have no order"))
             elif thread != self.thread + pipe and self.clocks[pipe, thread] < epoch:
                 other = self.machine.thread_name(thread)
-                found.append(f"{PIPES[pipe]} {does} bytes of {view.memory.name} that {other} has {did}, with no order "
-                             "between them")
+                found.append(Conflict(
+                    "race", f"{PIPES[pipe]} {does} bytes of {view.memory.name} that {other} has {did}, with no order "
+                    "between them", self.kind == "AIV" and "AIV" in other and not other.endswith(self.name)))
         return found[:1]
 
     # -- order -----------------------------------------------------------------------------------------------

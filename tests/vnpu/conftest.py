@@ -18,15 +18,11 @@ def cache_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture
-def npu(cache_folder: Path) -> Iterator[device.Device]:
-    """The device, entered; a skip where the toolchain is not there."""
+def npu(cache_folder: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[device.Device]:
+    """A new device, entered; a skip where the toolchain is not there."""
     if reason := device.unusable():
         pytest.skip(reason)
-    before = device.settings
-    device.configure(device.Settings(strict=False))
-    try:
-        with device.entered() as found:
-            found.take()
-            yield found
-    finally:
-        device.configure(before)
+    monkeypatch.setattr(device, "_device", None)
+    monkeypatch.setattr(device, "settings", device.Settings(strict=False))
+    with device.entered() as found:
+        yield found

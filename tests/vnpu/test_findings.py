@@ -1,7 +1,10 @@
 """What the virtual NPU found in compilers and kernels, each in a few lines, with forms beside it that are right."""
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import subprocess
+import sys
+from pathlib import Path
 
 import npu_kernels as kernels
 import pytest
@@ -50,9 +53,6 @@ def source_line(run: Run) -> str:
     file, _, line = run.errors[0].place.rpartition(":")
     with open(file) as text:
         return text.read().splitlines()[int(line) - 1]
-
-
-Form = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], object]
 
 
 @pytest.mark.parametrize("form", ["decayed", "scaled", "from", "after"])
@@ -124,3 +124,20 @@ def test_a_product_without_padded_columns(npu: device.Device) -> None:
     (run,) = npu.take()
     assert run.errors == []
     assert torch.allclose(out.double(), ((a.double() @ b.double()) * weights).sum(1), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_an_accumulator_planned_onto_a_temporary(cache_folder: Path, tmp_path: Path) -> None:
+    """FLA's chunk_gla_bwd_kernel_intra: the buffer of dk's sum is used for something else inside the loop that adds to
+    it. The forward pass, dq and dv of the same chain are right; dk, and dg which is made of it, are not."""
+    if reason := device.unusable():
+        pytest.skip(reason)
+    port = subprocess.run([sys.executable, "-m", "migrate", "port", "fla-core==0.5.2:gla/chunk.py", "-o", tmp_path],
+                          capture_output=True, text=True)
+    assert port.returncode == 0, port.stderr
+    done = subprocess.run([sys.executable, Path(__file__).parent / "gla_chain.py", tmp_path], capture_output=True,
+                          text=True)
+    assert done.returncode == 0, done.stderr
+    errors = json.loads(done.stdout.splitlines()[-1])
+    assert max(errors[name] for name in ("o", "dq", "dv")) < 1e-6
+    assert min(errors[name] for name in ("dk", "dg")) > 0.1
