@@ -79,15 +79,15 @@ def test_the_product_stays_in_other_forms(npu: device.Device, factors: tuple[tor
 
 
 def test_ragged_product(npu: device.Device) -> None:
-    """A product of M rows of a tile of B: the compiler multiplies the M rows that were loaded and stores all B. Rows
-    past the last fractal of 16 are whatever L0C held."""
+    """A product of a tile of which M rows and M columns were loaded. The library computes all rows of the tile, but only
+    the columns that it is asked for: those past the last fractal of 16 are whatever L0C held, and are stored."""
     a, out = torch.randn(20, 32), torch.full((64, 64), float("nan"))
     kernels.ragged_product[(1,)](a, out, 20, B=64)
     (run,) = npu.take()
     assert [finding.kind for finding in run.errors] == ["never written"] and "L0C" in run.errors[0].message
     want = a.double() @ a.double().T
     assert torch.allclose(out[:20, :20].double(), want, rtol=1e-5, atol=1e-5)
-    assert bool((out[20:32, :32] == 0).all()) and bool(out[32:].isnan().all())
+    assert bool((out[20:, :32] == 0).all()) and bool(out[:, 32:].isnan().all())
 
 
 def test_ragged_product_that_fills_its_fractals(npu: device.Device) -> None:

@@ -10,8 +10,8 @@ from migrate.vnpu.library import Unknown, find
 
 HERE = Path(__file__).parent
 
-# called in the final HIVM (bishengir-compile 1.2.0) of every launch that compiles of mamba-ssm 2.3.2.post1's ports
-# with cases and of our own operators
+# called in the final HIVM (bishengir-compile 1.2.0) of the kernels of mamba-ssm 2.3.2.post1's ports and of our own
+# operators, as the gate's and the catalogue's cases launch them: 38 kernels, 1,256 launches that compile
 IN_MAMBA = (HERE / "library_names.txt").read_text().split()
 
 # what the value tests call, by name: each name is a parameter of one of them
@@ -20,7 +20,7 @@ TESTED = {name for file in sorted(HERE.glob("test_library_*.py")) if file.stem !
 
 
 def test_every_function_in_mamba_has_a_handler_and_a_value_test() -> None:
-    assert len(IN_MAMBA) > 80
+    assert len(IN_MAMBA) > 120
     assert not set(IN_MAMBA) - TESTED
     for name in IN_MAMBA:
         assert callable(find(name))

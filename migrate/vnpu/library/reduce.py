@@ -1,6 +1,6 @@
 """Reductions. The name says which axes there are and which goes: `r` 1-D, `ar` the last of two, `ra` the first of two,
-`ra0a1` the first of three, `ara` the middle one. The result keeps the axis with one element. The scalar at the end is the operation's
-neutral element, with which the library fills the lanes it does not use; a call with another one is not understood.
+`ra0a1` the first of three, `ara` the middle one. The result keeps the axis with one element. The scalar at the end is
+the operation's neutral element, with which the library fills the lanes it does not use; it is not used here.
 
 In which order the device adds is not modelled.
 """
