@@ -35,6 +35,8 @@ def try_case(operator: Operator, case: Case, dtype: torch.dtype, device: str, se
     before = {name: storage_bytes(value) for name, value in there.items() if isinstance(value, torch.Tensor)}
     started = time.perf_counter()
     virtual = device_of_launches() if device == "vnpu" else None
+    if virtual:
+        virtual.take()      # what was launched before is another case's
     try:
         with EmptyIsNan():
             got = _as_tuple(run(**there))
