@@ -133,3 +133,24 @@ def padded_sums(a, b, weights, out, K, N, B: tl.constexpr):
                     mask=(rows[:, None] < K) & (columns[None, :] < N), other=0.0)
     weight = tl.load(weights + columns, mask=columns < N, other=0.0)
     tl.store(out + rows, tl.sum(tl.dot(left, right) * weight[None, :], axis=1))
+
+
+@triton.jit
+def differences(x, bias, out, rows, R: tl.constexpr, D: tl.constexpr):
+    """Of every pair of neighbours in x + bias, the difference."""
+    at, half = tl.arange(0, D), tl.arange(0, D // 2)
+    block = tl.make_block_ptr(x, (rows, D), (D, 1), (0, 0), (R, D), (1, 0))
+    tile = tl.load(block, boundary_check=(0, 1), padding_option="zero") + tl.load(bias + at)[None, :]
+    first, second = tl.split(tl.reshape(tile, [R, D // 2, 2]))
+    tl.store(out + tl.arange(0, R)[:, None] * (D // 2) + half[None, :], first - second)
+
+
+@triton.jit
+def turned_product(x, bias, out, rows, R: tl.constexpr, D: tl.constexpr):
+    """t t^T, with t the differences and sums of the pairs of neighbours in x + bias, as a rotary embedding has them."""
+    at, row = tl.arange(0, D), tl.arange(0, R)
+    block = tl.make_block_ptr(x, (rows, D), (D, 1), (0, 0), (R, D), (1, 0))
+    tile = tl.load(block, boundary_check=(0, 1), padding_option="zero") + tl.load(bias + at)[None, :]
+    first, second = tl.split(tl.reshape(tile, [R, D // 2, 2]))
+    turned = tl.reshape(tl.join(first - second, first + second), [R, D])
+    tl.store(out + row[:, None] * R + row[None, :], tl.dot(turned, tl.trans(turned)))

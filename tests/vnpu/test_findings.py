@@ -141,3 +141,24 @@ def test_an_accumulator_planned_onto_a_temporary(cache_folder: Path, tmp_path: P
     errors = json.loads(done.stdout.splitlines()[-1])
     assert max(errors[name] for name in ("o", "dq", "dv")) < 1e-6
     assert min(errors[name] for name in ("dk", "dg")) > 0.1
+
+
+def test_pairs_of_a_tile_before_a_product(npu: device.Device) -> None:
+    """A tile that is cut into pairs, as for a rotary embedding, and then multiplied: the compiler lays it out anew, and
+    copies it before it is loaded. Mamba-3's forward kernel does this. Without the product all is well."""
+    x, bias = torch.randn(16, 16), torch.randn(16)
+    tile = (x + bias).double()
+    differences, sums = tile[:, 0::2] - tile[:, 1::2], tile[:, 0::2] + tile[:, 1::2]
+    turned = torch.stack([differences, sums], -1).reshape(16, 16)
+
+    out = torch.full((16, 8), float("nan"))
+    kernels.differences[(1,)](x, bias, out, 16, R=16, D=16)
+    (run,) = npu.take()
+    assert run.findings == [] and torch.allclose(out.double(), differences, rtol=1e-6, atol=1e-6)
+
+    out = torch.full((16, 16), float("nan"))
+    kernels.turned_product[(1,)](x, bias, out, 16, R=16, D=16)
+    (run,) = npu.take()
+    assert not torch.allclose(out.double(), turned @ turned.T, rtol=1e-3, atol=1e-3)
+    assert any(finding.kind == "never written" and finding.call.startswith("copy_ubuf_to_ubuf")
+               for finding in run.findings)
