@@ -79,8 +79,8 @@ def test_the_product_stays_in_other_forms(npu: device.Device, factors: tuple[tor
 
 
 def test_ragged_product(npu: device.Device) -> None:
-    """A product of a tile of which M rows and M columns were loaded. The library computes all rows of the tile, but only
-    the columns that it is asked for: those past the last fractal of 16 are whatever L0C held, and are stored."""
+    """A product of a tile of which M rows and M columns were loaded. The library computes all rows of the tile, but
+    only the columns that it is asked for: those past the last fractal of 16 are whatever L0C held, and are stored."""
     a, out = torch.randn(20, 32), torch.full((64, 64), float("nan"))
     kernels.ragged_product[(1,)](a, out, 20, B=64)
     (run,) = npu.take()
