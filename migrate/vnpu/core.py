@@ -23,7 +23,7 @@ import numpy as np
 
 from migrate.vnpu import library, views
 from migrate.vnpu.findings import ERROR, NOTE
-from migrate.vnpu.memory import BITS, FLOATS, Array, Fault, Memory, Region, View
+from migrate.vnpu.memory import BITS, FLOATS, POISON, Array, Fault, Memory, Region, View
 from migrate.vnpu.program import Site
 from migrate.vnpu.views import LocalMemory
 
@@ -88,19 +88,37 @@ def _offset(part: Array, whole: Array) -> int:
 
 
 class SharedMemory(Memory):
-    """Global memory: an argument of the launch, or the workspace. Every `grain` bytes have two stamps: of the last
+    """Global memory: the storage of an argument, or the workspace. Every `grain` bytes have two stamps: of the last
     instruction that wrote them, and of the last that read them. A stamp holds the program, the thread (a pipe of a
-    core), whether it was atomic, and the thread's clock."""
+    core), whether it was atomic, and the thread's clock.
 
-    __slots__ = ("grain", "read", "wrote")
+    The storage of an argument is copied, with a margin of poison on both sides: a program that goes a little out of
+    bounds is told so and goes on, as it would on a card. `give_back` copies what was written to where it belongs.
+    """
 
-    def __init__(self, name: str, data: Array | None, size: int, grain: int) -> None:
-        super().__init__(name, size, data=data, shared=True)
-        self.grain = grain
+    __slots__ = ("_home", "grain", "margin", "read", "wrote")
+
+    def __init__(self, name: str, home: Array | None, size: int, grain: int) -> None:
+        self._home, self.grain, self.margin = home, grain, MARGIN if home is not None else 0
+        data = None
+        if home is not None:
+            data = np.full(size + 2 * MARGIN, POISON, np.uint8)
+            data[MARGIN:MARGIN + size] = home
+        super().__init__(name, size + 2 * self.margin, data=data, shared=True)
         self.wrote: Array | None = None     # until somebody writes
-        self.read = np.zeros(-(-size // grain), np.int64)
+        self.read = np.zeros(-(-self.size // grain), np.int64)
+
+    @property
+    def inner(self) -> int:
+        """Bytes without the margins."""
+        return self.size - 2 * self.margin
+
+    def give_back(self) -> None:
+        if self._home is not None and self.wrote is not None:
+            self._home[...] = self.data[self.margin:self.size - self.margin]
 
 
+MARGIN = 64 << 10
 ATOMIC = 1 << 39
 
 
@@ -108,16 +126,22 @@ def stamp(program: int, thread: int, epoch: int, atomic: bool) -> int:
     return (program + 1) << 40 | thread << 32 | epoch | (ATOMIC if atomic else 0)
 
 
+def extent(view: View) -> tuple[int, int]:
+    """The first byte of a view, and one past the last."""
+    region = view.region()
+    start, stop = region.start, region.start
+    for n, stride in zip(region.sizes, region.strides, strict=True):
+        start, stop = start + min(0, (n - 1) * stride), stop + max(0, (n - 1) * stride)
+    return start, stop + region.run
+
+
 def inside(view: View) -> None:
     """Fault unless every byte of the view lies in its memory."""
-    region = view.region()
-    start, stop = region.start, region.stop
-    for n, stride in zip(region.sizes, region.strides, strict=True):
-        start += min(0, (n - 1) * stride)
-        stop = max(stop, region.start + region.run)
-    if region.run and (start < 0 or stop > view.memory.size):
-        raise Fault("out of bounds", f"{view} covers bytes {start} to {stop} of the {view.memory.size} of "
-                                     f"{view.memory.name}")
+    start, stop = extent(view)
+    if start < stop and (start < 0 or stop > view.memory.size):
+        margin = view.memory.margin if isinstance(view.memory, SharedMemory) else 0
+        raise Fault("out of bounds", f"bytes {start - margin} to {stop - margin} of {view.memory.name}, which has "
+                                     f"{view.memory.size - 2 * margin}")
 
 
 class Conflict(NamedTuple):
@@ -256,11 +280,8 @@ class Core:
         self.site = site
         element = views.element(source, index)
         shared = element.memory.shared
-        try:
-            inside(element)
-        except Fault as fault:       # a masked load that is made all the same; its value is not used
-            self.found(fault.kind, ERROR, str(fault).removeprefix(f"{fault.kind}: "))
-            return float("nan") if element.dtype in FLOATS else -1
+        if shared:
+            self._bounds(element, "S", "reads")
         self._issue(Instruction(
             SCALAR, SHARED_SCALAR_CYCLES if shared else SCALAR_CYCLES, _nothing,
             [] if shared else [self._marks(element)], [], [], [element] if shared else []))
@@ -270,6 +291,8 @@ class Core:
         self.site = site
         element = views.element(target, index)
         shared = element.memory.shared
+        if shared:
+            self._bounds(element, "S", "writes")
         self._issue(Instruction(
             SCALAR, SCALAR_CYCLES, lambda: element.put(value), [], [] if shared else [self._marks(element)], [], [],
             [element] if shared else []))
@@ -294,9 +317,20 @@ class Core:
             [self._marks(v) for v in writes if not v.memory.shared],
             [self._marks(v) for v in scratch],
             [v for v in reads if v.memory.shared], [v for v in writes if v.memory.shared], bool(effect.atomic))
-        for view in (*instruction.shared_reads, *instruction.shared_writes):
-            inside(view)
+        for does, some in (("reads", instruction.shared_reads), ("writes", instruction.shared_writes)):
+            for view in some:
+                self._bounds(view, effect.pipe, does)
         return instruction
+
+    def _bounds(self, view: View, pipe: str, does: str) -> None:
+        """Tells of a view that leaves its tensor; Fault where it is not even near."""
+        memory = view.memory
+        assert isinstance(memory, SharedMemory)
+        start, stop = extent(view)
+        if start < memory.margin or stop > memory.size - memory.margin:
+            inside(view)
+            self.found("out of bounds", ERROR, f"{pipe} {does} bytes {start - memory.margin} to {stop - memory.margin} "
+                                               f"of {memory.name}, which has {memory.inner}")
 
     def _issue(self, instruction: Instruction) -> None:
         """Check, account and carry out one instruction."""

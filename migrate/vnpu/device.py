@@ -114,7 +114,8 @@ class Device:
             return torch.zeros(tensor.shape, dtype=torch.bool)
         cells = torch.from_numpy(memory.wrote != 0)
         scale = tensor.element_size() // memory.grain
-        return cells.as_strided(tensor.shape, [s * scale for s in tensor.stride()], tensor.storage_offset() * scale)
+        return cells.as_strided(tensor.shape, [s * scale for s in tensor.stride()],
+                                memory.margin // memory.grain + tensor.storage_offset() * scale)
 
     def run(self, launch: Any, values: Sequence[Any], grid: Sequence[int]) -> None:
         """One launch: a `migrate.gate.child.recorder.Launch`, its run-time arguments, its grid."""

@@ -144,6 +144,9 @@ class Machine:
                 run.programs += 1
                 if not ended:
                     break
+        for argument in arguments:
+            if isinstance(argument, Tensor):
+                argument.memory.give_back()
         run.findings, run.events = self.findings.take(), self.events or []
         return run
 
@@ -154,13 +157,13 @@ class Machine:
         for kind in function.parameters:
             if kind in shared:
                 memory = shared[kind]
-                values.append(View(memory, 0, 0, (memory.size,), (1,), "i8"))
+                values.append(View(memory, memory.margin, 0, (memory.inner,), (1,), "i8"))
             elif kind == "ffts_base_address":
                 values.append(0)
             elif kind.startswith("*"):
                 tensor, dtype = next(given), kind[1:]
-                size = (tensor.memory.size - tensor.offset) * 8 // BITS[dtype]
-                values.append(View(tensor.memory, tensor.offset, 0, (size,), (1,), dtype))
+                size = (tensor.memory.inner - tensor.offset) * 8 // BITS[dtype]
+                values.append(View(tensor.memory, tensor.memory.margin + tensor.offset, 0, (size,), (1,), dtype))
             else:
                 value = next(given)
                 values.append(value if kind == "i1" else int(value) if kind[0] == "i" else float(value))

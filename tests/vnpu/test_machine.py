@@ -92,10 +92,20 @@ def test_atomics_of_several_programs_are_no_overlap(npu: device.Device) -> None:
 
 
 def test_out_of_bounds(npu: device.Device) -> None:
-    kernels.past_the_end[(4,)](torch.randn(100), torch.zeros(128), BLOCK=32)
+    x, out = torch.randn(100), torch.zeros(128)
+    kernels.past_the_end[(4,)](x, out, BLOCK=32)
     run = only(npu)
     finding = expect(run, "out of bounds", line_of("tl.load(x + here)"))
-    assert finding.program == 3 and "384 to 512 of the 400" in finding.message
+    assert finding.program == 3 and "MTE2 reads bytes 384 to 512" in finding.message
+    assert finding.message.endswith("of a float32 tensor [100], which has 400")
+    assert bool((out[:100] == x).all()) and bool(out[100:].isnan().all())
+
+
+def test_far_out_of_bounds_ends_the_launch(npu: device.Device) -> None:
+    x, out = torch.randn(32), torch.zeros(1 << 16)
+    kernels.past_the_end[(2,)](x, out, BLOCK=32768)
+    run = only(npu)
+    assert "out of bounds" in {finding.kind for finding in run.errors} and run.programs == 1
 
 
 def test_strict_raises_the_findings(npu: device.Device, monkeypatch: pytest.MonkeyPatch) -> None:
