@@ -206,3 +206,12 @@ def test_sort(name: str, index: str, dtype: str, descending: bool) -> None:
     np.testing.assert_array_equal(out.get(), values[expected])
     if at:
         assert at[0].get().tolist() == expected
+
+
+def test_no_channels_of_nothing() -> None:
+    """What a mask leaves may be no rows at all."""
+    space = Space()
+    for sizes in ((0, 32), (4, 0)):
+        nothing = View(space.memory, 0, 0, sizes, (32, 1), "f32")
+        [effect] = call("deinterleave_channel_0_from_n_channels_2d_float", nothing, nothing)
+        assert not effect.reads and not effect.writes
