@@ -22,6 +22,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from migrate.errors import UsageError
 from migrate.gate import compiler, diagnose, process, targets, toolchain
 from migrate.gate.result import Outcome
 from migrate.gate.toolchain import Toolchain
@@ -70,7 +71,7 @@ def configure(chosen: Settings) -> None:
     global settings
 
     if targets.get(chosen.target).family == "A5":
-        raise NotImplementedError(f"{chosen.target}: reading the HIVM of the 950 family is not supported")
+        raise UsageError(f"{chosen.target}: the virtual NPU does not read the HIVM of the 950 family")
     settings = chosen
 
 

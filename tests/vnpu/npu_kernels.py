@@ -154,3 +154,10 @@ def turned_product(x, bias, out, rows, R: tl.constexpr, D: tl.constexpr):
     first, second = tl.split(tl.reshape(tile, [R, D // 2, 2]))
     turned = tl.reshape(tl.join(first - second, first + second), [R, D])
     tl.store(out + row[:, None] * R + row[None, :], tl.dot(turned, tl.trans(turned)))
+
+
+@triton.jit
+def one_before(x, out, n, BLOCK: tl.constexpr):
+    """Every element's predecessor, 0 before the first."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    tl.store(out + at, tl.load(x + at - 1, mask=(at > 0) & (at < n), other=0.0), mask=at < n)

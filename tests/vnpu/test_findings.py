@@ -10,8 +10,11 @@ import npu_kernels as kernels
 import pytest
 import torch
 
+from migrate.errors import MigrateError
+from migrate.verify import target
 from migrate.vnpu import device
 from migrate.vnpu.machine import Run
+from ported_kernels import catalog
 
 CHUNKS, B = 3, 32
 
@@ -162,3 +165,33 @@ def test_pairs_of_a_tile_before_a_product(npu: device.Device) -> None:
     assert not torch.allclose(out.double(), turned @ turned.T, rtol=1e-3, atol=1e-3)
     assert any(finding.kind == "never written" and finding.call.startswith("copy_ubuf_to_ubuf")
                for finding in run.findings)
+
+
+@pytest.mark.parametrize("dim", [32, 48])
+def test_a_head_masked_by_its_padded_width(npu: device.Device, dim: int) -> None:
+    """Mamba-3's dzdo kernel, upstream: it masks the columns of a head with the next power of two. With head dimension
+    48 a row runs into the next head, and at the end of the tensor out of it."""
+    operator = catalog.get("compute_dzdo")
+    try:
+        target.prepare([operator])
+    except MigrateError as error:
+        pytest.skip(f"{operator.upstream.release} cannot be had here: {error}")
+    do, z, o = (torch.randn(1, 5, 2, dim) for _ in range(3))
+    operator.load("vnpu")(do, z, o)
+    (run,) = npu.take()
+    if dim == 32:
+        assert run.errors == []
+    else:
+        assert {"out of bounds", "overlap"} & {finding.kind for finding in run.errors}, run.findings
+        assert any(f"{1 * 5 * 2 * dim * 4}" in finding.message for finding in run.errors)
+
+
+def test_a_masked_load_is_made_all_the_same(npu: device.Device) -> None:
+    """A mask that is no prefix of the tile: all of the tile is read, and what is not wanted thrown away. Results are
+    right; what lies before and behind the tensor has been read."""
+    x, out = torch.randn(48), torch.full((48,), float("nan"))
+    kernels.one_before[(2,)](x, out, 48, BLOCK=32)
+    (run,) = npu.take()
+    assert {finding.kind for finding in run.errors} == {"out of bounds"}
+    assert "MTE2 reads bytes -4 to" in run.errors[0].message
+    assert torch.equal(out, torch.cat([torch.zeros(1), x[:-1]]))
