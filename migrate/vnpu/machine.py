@@ -17,14 +17,13 @@ from migrate.errors import UsageError
 from migrate.vnpu import library
 from migrate.vnpu.core import PIPES, Core, SharedMemory
 from migrate.vnpu.findings import ERROR, Finding, Findings
+from migrate.vnpu.log import Event
 from migrate.vnpu.memory import BITS, Array, Fault, View
 from migrate.vnpu.program import Function, Program, make, workspace
 
 GRID_LIMIT = 65_535      # programs a launch; the launcher of triton-ascend refuses more
 LOCK_BYTES = 4096
 
-# one instruction: program, core, pipe, first and last cycle of the cost model, name, FILE:LINE
-Event = tuple[int, str, str, float, float, str, str]
 Signal = tuple[float, Array]
 
 
@@ -38,7 +37,8 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Options:
-    """How to run a launch. `programs`: which, by number, with negative ones counted from the end; None: all."""
+    """How to run a launch. `programs`: which, by number, with negative ones counted from the end; None: all. `trace`:
+    keep what every program did, for `Run.events`."""
 
     programs: tuple[int, ...] | None = None
     checks: bool = True
