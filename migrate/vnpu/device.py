@@ -133,7 +133,8 @@ class Device:
         key = (id(launch.fn), launch.key)
         if key not in self._machines:
             try:
-                self._machines[key] = self._compile(launch)
+                self._machines[key] = Machine(load(self.compiled(launch), self.toolchain, self.target,
+                                                   self.settings.limits))
             except NotCompiled as error:
                 self._machines[key] = error
         found = self._machines[key]
@@ -141,7 +142,8 @@ class Device:
             raise found
         return found
 
-    def _compile(self, launch: Any) -> Machine:
+    def compiled(self, launch: Any) -> Path:
+        """The final HIVM of a `migrate.gate.child.recorder.Launch`. Raises NotCompiled."""
         from migrate.gate.child.load import explain
         from migrate.gate.child.lower import lower
 
@@ -162,7 +164,7 @@ class Device:
             step = steps[0] if steps[-1].outcome is not Outcome.OK else steps[-1]
         if step.outcome is not Outcome.OK:
             raise NotCompiled(kernel, diagnose.compile_step(step, ttir, launch.constants).message)
-        return Machine(load(Path(step.text), self.toolchain, self.target, self.settings.limits))
+        return Path(step.text)
 
 
 @contextlib.contextmanager
@@ -229,13 +231,13 @@ def current() -> Device:
 
 
 @contextlib.contextmanager
-def entered() -> Iterator[Device]:
+def entered(device: Device | None = None) -> Iterator[Device]:
     """Inside, launches of `@triton.jit` kernels go to the virtual NPU; also when modules are imported that need a
-    driver at import."""
+    driver at import. An outer `device` stays in place."""
     global _depth
 
     with _lock:
-        device = current()
+        device = device or current()
         _depth += 1
         try:
             with contextlib.ExitStack() as stack:

@@ -69,6 +69,7 @@ class Run:
     seconds: list[float] = field(default_factory=list)     # wall time of each program
     cycles: list[float] = field(default_factory=list)      # of each program, by the cost model
     events: list[Event] = field(default_factory=list)
+    ended: bool = True                              # whether every program came to its end
 
     @property
     def errors(self) -> list[Finding]:
@@ -139,11 +140,11 @@ class Machine:
         with np.errstate(all="ignore"):      # kernels overflow to inf and mask it later, as on a device
             for number in chosen:
                 start = time.perf_counter()
-                ended = self._run(number, count, bodies)
+                run.ended = self._run(number, count, bodies)
                 run.seconds.append(time.perf_counter() - start)
                 run.cycles.append(max(max(core.times) for core in self.cores))
                 run.programs += 1
-                if not ended:
+                if not run.ended:
                     break
         run.findings, run.events = self.findings.take(), self.events or []
         return run
