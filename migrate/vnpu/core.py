@@ -152,7 +152,8 @@ class Core:
     """A cube core (AIC) or one of the two vector cores (AIV) beside it. `thread` is the number of its first pipe in
     the vector clocks, `threads` how many pipes there are in all."""
 
-    def __init__(self, machine: Machine, kind: str, half: int, thread: int, threads: int, sizes: dict[str, int]) -> None:
+    def __init__(self, machine: Machine, kind: str, half: int, thread: int, threads: int,
+                 sizes: dict[str, int]) -> None:
         self.machine, self.kind, self.half, self.thread = machine, kind, half, thread
         self.name = kind if kind == "AIC" else f"{kind}{half}"
         spaces = {"ub": "UB", "cbuf": "L1", "cc": "L0C"} if kind == "AIC" else {"ub": "UB"}
@@ -380,7 +381,7 @@ class Core:
                                                f"from {garbage}")
             return
         size = view.bits // 8
-        shadow = np.ndarray((*view.sizes, size), bool, view.memory.written, view.base + view.offset * size,
+        shadow: Array = np.ndarray((*view.sizes, size), bool, view.memory.written, view.base + view.offset * size,
                             [*(s * size for s in view.strides), 1])
         shadow[there] = False
 

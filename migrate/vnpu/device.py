@@ -97,7 +97,7 @@ class Device:
         self.compiler = compiler.Compiler(self.toolchain, chosen.limits)
         self.runs: list[Run] = []
         self._written: dict[int, SharedMemory] = {}
-        self._machines: dict[tuple[int, str], Machine | NotCompiled] = {}
+        self.machines: dict[tuple[int, str], Machine | NotCompiled] = {}
 
     def take(self) -> list[Run]:
         """The launches since the last call of `take`."""
@@ -131,13 +131,13 @@ class Device:
 
     def _machine(self, launch: Any) -> Machine:
         key = (id(launch.fn), launch.key)
-        if key not in self._machines:
+        if key not in self.machines:
             try:
-                self._machines[key] = Machine(load(self.compiled(launch), self.toolchain, self.target,
-                                                   self.settings.limits))
+                self.machines[key] = Machine(load(self.compiled(launch), self.toolchain, self.target,
+                                                  self.settings.limits))
             except NotCompiled as error:
-                self._machines[key] = error
-        found = self._machines[key]
+                self.machines[key] = error
+        found = self.machines[key]
         if isinstance(found, NotCompiled):
             raise found
         return found

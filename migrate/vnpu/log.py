@@ -22,6 +22,15 @@ class Issued(NamedTuple):
     site: Site
     instruction: Instruction
 
+    @property
+    def name(self) -> str:
+        return self.site.name
+
+    @property
+    def place(self) -> str:
+        """FILE:LINE, "" where it is not known."""
+        return self.site.place
+
 
 class FlagSet(NamedTuple):
     program: int

@@ -162,6 +162,8 @@ class View:
 
     def __init__(self, memory: Memory, base: int, offset: int, sizes: Sequence[int], strides: Sequence[int],
                  dtype: str, buffer: int = 0) -> None:
+        if dtype not in BITS:
+            raise Fault("dtype", f"{memory.name}: no elements of type {dtype!r} are known")
         self.memory, self.base, self.offset, self.dtype, self.buffer = memory, base, offset, dtype, buffer
         self.sizes, self.strides = tuple(sizes), tuple(strides)
         self._raw: Array | None = None
@@ -356,6 +358,6 @@ class View:
         except (ValueError, TypeError):
             raise self._outside() from None
         region = self.region()
-        if region.start < 0 or (not region.sizes and region.start + region.run > self.memory.size):
+        if region.run and (region.start < 0 or (not region.sizes and region.start + region.run > self.memory.size)):
             raise self._outside()
         return cells

@@ -291,8 +291,8 @@ def _pairs(function: Any) -> list[list[Any]]:
 
 def _moved(casts: Sequence[Any], number: dict[int, int]) -> Iterator[Mutant]:
     """Planned buffers at other addresses, and of half the size."""
-    planned = [(op, _address(op), _bytes(op)) for op in casts]
-    planned = [(op, address, size) for op, address, size in planned if address is not None and size]
+    planned = [(op, address, size) for op in casts
+               if (address := _address(op)) is not None and (size := _bytes(op))]
     for k, (op, address, size) in enumerate(planned):
         space = hivm.space(op.results[0].type)
         others = [at for other, at, _ in planned if at != address and hivm.space(other.results[0].type) == space]

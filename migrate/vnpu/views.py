@@ -6,6 +6,7 @@ of a view is kept as well: loops over the rows of a tile are frequent.
 """
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from functools import wraps
 from math import prod
@@ -107,7 +108,7 @@ def collapse(source: View, groups: Sequence[Sequence[int]]) -> View:
     for group in groups:
         sizes.append(prod(source.sizes[k] for k in group))
         long = [k for k in group if source.sizes[k] != 1]
-        for outer, inner in zip(long, long[1:], strict=False):
+        for outer, inner in itertools.pairwise(long):
             if source.strides[outer] != source.strides[inner] * source.sizes[inner] and 0 not in source.sizes:
                 raise Fault("shape", f"axes {list(group)} of {source} are not one run, and cannot become one axis")
         strides.append(source.strides[long[-1] if long else group[-1]])

@@ -9,6 +9,7 @@ text does not show.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -124,7 +125,7 @@ def _to_integer(values: Array, target: str, mode: int) -> Array:
 def _saturated(values: Array, target: str) -> Array:
     if target == "i1":
         return values != 0
-    limits = np.iinfo(STORAGE[target])
+    limits: Any = np.iinfo(np.dtype(STORAGE[target]))
     if values.dtype.kind == "f":   # 2**63 - 1 is no float: compare first, then convert what fits
         fits = (values > float(limits.min)) & (values < float(limits.max))
         inside = np.where(fits, values, 0).astype(STORAGE[target])

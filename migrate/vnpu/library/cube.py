@@ -7,9 +7,9 @@ d0. In L0C, d0 is 16. `nd2nz` fills the last column block with zeros, but no row
 The cube works on whole fractals: a product writes all 16 rows of its last fractal, and those beyond m are products of
 whatever lies in L1 there.
 
-L0A and L0B are not modelled but for the order: a product reads L1 on pipe MTE1 and writes L0C on pipe M. Products of bfloat16, float16
-and float32 are added in float32, in an order that is not the device's (AscendNPU-IR, lib/Template: nd2nz, mma_tile,
-fixpipe).
+Of L0A and L0B the sizes are not modelled: a product reads L1 on pipe MTE1, and writes L0C on pipe M. Products of
+bfloat16, float16 and float32 are added in float32, in an order that is not the device's (AscendNPU-IR, lib/Template:
+nd2nz, mma_tile, fixpipe).
 """
 from __future__ import annotations
 

@@ -1,0 +1,98 @@
+"""What the virtual NPU found in compilers and kernels, each in a few lines, with forms beside it that are right."""
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import npu_kernels as kernels
+import pytest
+import torch
+
+from migrate.vnpu import device
+from migrate.vnpu.machine import Run
+
+CHUNKS, B = 3, 32
+
+
+def states(products: torch.Tensor, decay: float = 1.0, initial: torch.Tensor | None = None,
+           after: bool = False) -> torch.Tensor:
+    """The sums before (or after) each product is added."""
+    state, found = torch.zeros(B, B).double() if initial is None else initial.double(), []
+    for product in products:
+        found.append(state)
+        state = state * decay + product
+        if after:
+            found[-1] = state
+    return torch.stack(found)
+
+
+@pytest.fixture
+def factors() -> tuple[torch.Tensor, torch.Tensor]:
+    draw = torch.Generator().manual_seed(0)
+    return torch.randn(CHUNKS, B, B, generator=draw), torch.randn(CHUNKS, B, B, generator=draw)
+
+
+def test_dropped_product(npu: device.Device, factors: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """A sum that is stored before the product is added: the compiler ends well, without the product. What is stored
+    was never written."""
+    x, y = factors
+    out = torch.full((CHUNKS, B, B), float("nan"))
+    kernels.states_before[(1,)](x, y, out, CHUNKS, B=B)
+    (run,) = npu.take()
+    assert {finding.kind for finding in run.errors} == {"never written"}
+    assert "tl.store(states + chunk * B * B + at, state)" in source_line(run)
+    assert not torch.allclose(out.double(), states(x.double() @ y.double()))
+    (machine,) = (m for (fn, _), m in npu.machines.items() if fn == id(kernels.states_before))
+    assert isinstance(machine, device.Machine)
+    assert not any(site.name.startswith("mma") for function in machine.program.functions for site in function.sites)
+
+
+def source_line(run: Run) -> str:
+    file, _, line = run.errors[0].place.rpartition(":")
+    with open(file) as text:
+        return text.read().splitlines()[int(line) - 1]
+
+
+Form = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], object]
+
+
+@pytest.mark.parametrize("form", ["decayed", "scaled", "from", "after"])
+def test_the_product_stays_in_other_forms(npu: device.Device, factors: tuple[torch.Tensor, torch.Tensor],
+                                          form: str) -> None:
+    x, y = factors
+    products, out = x.double() @ y.double(), torch.full((CHUNKS, B, B), float("nan"))
+    initial = torch.randn(B, B)
+    if form == "decayed":
+        kernels.states_decayed[(1,)](x, y, out, CHUNKS, B=B)
+        want = states(products, decay=0.5)
+    elif form == "scaled":
+        kernels.states_scaled[(1,)](x, y, out, CHUNKS, 1.0, B=B)
+        want = states(products)
+    elif form == "from":
+        kernels.states_from[(1,)](x, y, out, initial, CHUNKS, B=B)
+        want = states(products, initial=initial)
+    else:
+        kernels.states_after[(1,)](x, y, out, CHUNKS, B=B)
+        want = states(products, after=True)
+    (run,) = npu.take()
+    assert run.errors == []
+    assert torch.allclose(out.double(), want, rtol=1e-5, atol=1e-5)
+
+
+def test_ragged_product(npu: device.Device) -> None:
+    """A product of M rows of a tile of B: the compiler multiplies the M rows that were loaded and stores all B. Rows
+    past the last fractal of 16 are whatever L0C held."""
+    a, out = torch.randn(20, 32), torch.full((64, 64), float("nan"))
+    kernels.ragged_product[(1,)](a, out, 20, B=64)
+    (run,) = npu.take()
+    assert [finding.kind for finding in run.errors] == ["never written"] and "L0C" in run.errors[0].message
+    want = a.double() @ a.double().T
+    assert torch.allclose(out[:20, :20].double(), want, rtol=1e-5, atol=1e-5)
+    assert bool((out[20:32, :32] == 0).all()) and bool(out[32:].isnan().all())
+
+
+def test_ragged_product_that_fills_its_fractals(npu: device.Device) -> None:
+    a, out = torch.randn(60, 32), torch.full((64, 64), float("nan"))
+    kernels.ragged_product[(1,)](a, out, 60, B=64)
+    (run,) = npu.take()
+    assert run.errors == []
+    assert bool((out[60:] == 0).all()) and bool((out[:, 60:] == 0).all())
