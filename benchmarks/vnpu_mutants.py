@@ -79,11 +79,11 @@ def table(reports: list[Report], seconds: float, command: str) -> str:
         f"{len(everything)} mutants of {len(reports)} kernels in {seconds:.0f} s; {len(matter)} matter, and "
         f"{len(noticed)} of those are noticed ({len(noticed) / max(len(matter), 1):.1%}).", "",
         "A mutant *matters* when its result differs from the kernel's, when another order of its instructions that",
-        "the flags allow gives another result (each pipe in turn ahead of or behind all others, and some at random), or",
-        "when two instructions touch the same byte with nothing between them (every pair looked at). None of the three",
-        "uses the checks; `migrate/vnpu/orders.py` says how they work. *Noticed* means that the checks report an error.",
-        "The last column counts mutants that are reported though none of the three saw harm: one side of a pair of",
-        "flags, which leaves a flag behind.", "",
+        "the flags allow gives another result (each pipe in turn ahead of or behind all others, and some at",
+        "random), or when two instructions touch the same byte with nothing between them (every pair looked at).",
+        "None of the three uses the checks; `migrate/vnpu/orders.py` says how they work. *Noticed* means that the",
+        "checks report an error. The last column counts mutants that are reported though none of the three saw",
+        "harm: one side of a pair of flags, which leaves a flag behind.", "",
         "| kernel | fault | mutants | change the result | other order does | unordered pair | matter | noticed | "
         "missed | noticed besides |", "|---|---|---|---|---|---|---|---|---|---|"]
     for report in reports:
