@@ -338,6 +338,8 @@ class Core:
             marks.owner[...] = marks.buffer
         for view in instruction.shared_writes:
             view.mark_written()
+            if instruction.atomic and instruction.reads:
+                self._added_twice(view, instruction.reads[0].view)
         for cells in reversed(aside):
             cells.put_back()
         if garbage and pipe in FOLLOWED:
@@ -422,6 +424,14 @@ class Core:
         wrote[...] = stamp(self.program, self.thread + pipe, epoch, atomic)
         before = _content(view) if messages else b""
         return [(message, view, before) for message in messages]
+
+    def _added_twice(self, target: View, source: View) -> None:
+        """A vector core that does not work on a half of its own does everything that the other one does. For a store
+        that is no harm; an atomic addition counts twice."""
+        content = _content(source)
+        key = (self.site, target.region(), content)
+        if self.machine.atomics.setdefault(key, self.name) != self.name and any(content):
+            self.found("added twice", ERROR, f"both vector cores add the same values to {target.memory.name}")
 
     def _conflicts(self, stamps: Array, pipe: int, atomic: bool, does: str, view: View, did: str) -> list[str]:
         """What a pipe did not know of, among the stamps on the bytes that it is about to touch."""

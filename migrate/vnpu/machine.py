@@ -84,6 +84,7 @@ class Machine:
         self.findings = Findings(program.kernel)
         self.checks = True
         self.events: list[Event] | None = None
+        self.atomics: dict[tuple[Any, ...], str] = {}     # atomic updates of a program, and the core that was first
         self._signals: dict[tuple[str, int], list[Signal]] = {}
         mixed = any(function.mixed for function in program.functions)
         kinds = [(function, half) for function in program.functions
@@ -174,6 +175,7 @@ class Machine:
         """One program. False where it could not go on."""
         epochs = [epoch for core in self.cores for epoch in core.epochs]
         self._signals.clear()
+        self.atomics.clear()
         for core in self.cores:
             core.begin(number, count, epochs)
         waiting = [(core, body(*values)) for core, body, values in bodies]

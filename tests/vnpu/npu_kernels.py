@@ -113,3 +113,23 @@ def ragged_product(a, out, M, B: tl.constexpr):
     rows, columns = tl.arange(0, B), tl.arange(0, 32)
     left = tl.load(a + rows[:, None] * 32 + columns[None, :], mask=rows[:, None] < M, other=0.0)
     tl.store(out + rows[:, None] * B + rows[None, :], tl.dot(left, tl.trans(left)))
+
+
+@triton.jit
+def added_sums(a, b, out, B: tl.constexpr):
+    """The row sums of a product, added to `out` by an atomic."""
+    rows, columns = tl.arange(0, B), tl.arange(0, B)
+    at = rows[:, None] * B + columns[None, :]
+    found = tl.dot(tl.load(a + at), tl.load(b + at))
+    tl.atomic_add(out + rows, tl.sum(found * 0.5, axis=1))
+
+
+@triton.jit
+def padded_sums(a, b, weights, out, K, N, B: tl.constexpr):
+    """Row sums of a product of N columns, weighed; the tile has B columns, of which N are loaded."""
+    rows, columns = tl.arange(0, B), tl.arange(0, B)
+    left = tl.load(a + rows[:, None] * K + columns[None, :], mask=columns[None, :] < K, other=0.0)
+    right = tl.load(b + rows[:, None] * N + columns[None, :],
+                    mask=(rows[:, None] < K) & (columns[None, :] < N), other=0.0)
+    weight = tl.load(weights + columns, mask=columns < N, other=0.0)
+    tl.store(out + rows, tl.sum(tl.dot(left, right) * weight[None, :], axis=1))

@@ -96,3 +96,31 @@ def test_ragged_product_that_fills_its_fractals(npu: device.Device) -> None:
     (run,) = npu.take()
     assert run.errors == []
     assert bool((out[60:] == 0).all()) and bool((out[:, 60:] == 0).all())
+
+
+def test_an_atomic_after_a_product_is_added_twice(npu: device.Device) -> None:
+    """Where the vector cores do not share the rows of a tile, both do all the work. The compiler lets only one of them
+    store, but both add."""
+    a, b, out = torch.randn(32, 32), torch.randn(32, 32), torch.zeros(32)
+    kernels.added_sums[(1,)](a, b, out, B=32)
+    (run,) = npu.take()
+    assert [finding.kind for finding in run.errors] == ["added twice"] and run.errors[0].core == "AIV1"
+    once = (a.double() @ b.double()).sum(1) * 0.5
+    assert torch.allclose(out.double(), 2 * once, rtol=1e-4, atol=1e-4)
+
+
+def test_padded_columns_of_a_product(npu: device.Device) -> None:
+    """A product of N columns in a wider tile: the columns past N were never written, and a sum over them is poison,
+    although they are multiplied by zeros."""
+    a, b, weights, out = torch.randn(64, 32), torch.randn(32, 20), torch.randn(20), torch.zeros(64)
+    kernels.padded_sums[(1,)](a, b, weights, out, 32, 20, B=64)
+    (run,) = npu.take()
+    assert "never written" in {finding.kind for finding in run.findings} and bool(out.isnan().all())
+
+
+def test_a_product_without_padded_columns(npu: device.Device) -> None:
+    a, b, weights, out = torch.randn(64, 20), torch.randn(20, 64), torch.randn(64), torch.zeros(64)
+    kernels.padded_sums[(1,)](a, b, weights, out, 20, 64, B=64)
+    (run,) = npu.take()
+    assert run.errors == []
+    assert torch.allclose(out.double(), ((a.double() @ b.double()) * weights).sum(1), rtol=1e-4, atol=1e-4)
