@@ -2,7 +2,7 @@
 
     python benchmarks/vnpu_mutants.py --out docs/evidence/vnpu_mutants.md
 
-The kernels are two operators of this package and three small ones of tests/vnpu/kernels, two of them mixes of cube and
+The kernels are two operators of this package and three of tests/vnpu/small_kernels.py, two of them mixes of cube and
 vector work. One program of each is run. Exit code 1 when less than 95 % of the mutants that matter are noticed.
 """
 from __future__ import annotations
@@ -19,7 +19,7 @@ from migrate.vnpu import device, mutate
 from migrate.vnpu.mutate import KINDS, Outcome, Report
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT / "tests" / "vnpu" / "kernels"))
+sys.path.insert(0, str(ROOT / "tests" / "vnpu"))
 ENOUGH = 0.95
 
 
@@ -46,19 +46,19 @@ def _segsum() -> None:
 
 
 def _rms_norm() -> None:
-    import small
+    import small_kernels as small
 
     small.rms_norm(_random(2, 100), _random(100))
 
 
 def _matmul_silu() -> None:
-    import small
+    import small_kernels as small
 
     small.matmul_silu(_random(32, 96), _random(96, 32), _random(32))
 
 
 def _decayed_state() -> None:
-    import small
+    import small_kernels as small
 
     small.decayed_state(_random(1, 160, 32), _random(1, 160, 32), -_random(1, 160).abs())
 

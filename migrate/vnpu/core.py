@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from migrate.vnpu import library, log, views
+from migrate.vnpu import cost_model, library, log, views
 from migrate.vnpu.findings import ERROR, NOTE
 from migrate.vnpu.memory import BITS, FLOATS, POISON, Array, Fault, Memory, Region, View
 from migrate.vnpu.program import Site
@@ -41,8 +41,6 @@ FOLLOWED = MOVERS | {VECTOR}    # pipes whose results are looked at for what nob
 CELL = 32           # bytes for which a race is looked up: buffers are planned at multiples of it
 DONE = 2**31 - 1    # the clock entry of a pipe that is always in order with itself
 KEPT = 4096         # calls remembered for one site
-
-SCALAR_CYCLES, SHARED_SCALAR_CYCLES, HANDSHAKE_CYCLES = 4.0, 100.0, 50.0    # of the cost model
 
 
 class PrivateMemory(LocalMemory):
@@ -251,7 +249,7 @@ class Core:
             self.found(fault.kind, ERROR, str(fault).removeprefix(f"{fault.kind}: "))
             return float("nan") if element.dtype in FLOATS else -1
         self._issue(Instruction(
-            SCALAR, SHARED_SCALAR_CYCLES if shared else SCALAR_CYCLES, _nothing,
+            SCALAR, cost_model.SCALAR_GLOBAL if shared else cost_model.SCALAR, _nothing,
             [] if shared else [self._marks(element)], [], [], [element] if shared else []))
         return element.get().item()
 
@@ -260,7 +258,7 @@ class Core:
         element = views.element(target, index)
         shared = element.memory.shared
         self._issue(Instruction(
-            SCALAR, SCALAR_CYCLES, lambda: element.put(value), [], [] if shared else [self._marks(element)], [], [],
+            SCALAR, cost_model.SCALAR, lambda: element.put(value), [], [] if shared else [self._marks(element)], [], [],
             [element] if shared else []))
 
     # -- instructions ----------------------------------------------------------------------------------------
@@ -519,7 +517,8 @@ class Core:
         k = NUMBER[pipe]
         if self._heard[k] != self._scalar_news:
             self._hear(k)
-        self.machine.signal(self, flag, max(self.times[k], self.times[SCALAR]) + HANDSHAKE_CYCLES, self._snapshot(k))
+        time = max(self.times[k], self.times[SCALAR]) + cost_model.HANDSHAKE
+        self.machine.signal(self, flag, time, self._snapshot(k))
 
     def must_wait(self, site: Site, flag: int, pipe: str) -> bool:
         """Whether the other side has yet to signal; when it has, the signal is taken."""

@@ -218,7 +218,7 @@ def _tensor(value: Any) -> Any:
 
 
 _device: Device | None = None
-_depth = 0
+_entered: list[Device] = []      # innermost last: launches go to that one
 
 
 def current() -> Device:
@@ -233,19 +233,17 @@ def current() -> Device:
 @contextlib.contextmanager
 def entered(device: Device | None = None) -> Iterator[Device]:
     """Inside, launches of `@triton.jit` kernels go to the virtual NPU; also when modules are imported that need a
-    driver at import. An outer `device` stays in place."""
-    global _depth
-
+    driver at import. `device`: another than that of the settings, for the same card where one is entered already."""
     with _lock:
-        device = device or current()
-        _depth += 1
+        device = device or (_entered[-1] if _entered else current())
+        _entered.append(device)
         try:
             with contextlib.ExitStack() as stack:
-                if _depth == 1:
+                if len(_entered) == 1:
                     stack.enter_context(_patched(device))
                 yield device
         finally:
-            _depth -= 1
+            _entered.pop()
 
 
 @contextlib.contextmanager
@@ -263,7 +261,7 @@ def _patched(device: Device) -> Iterator[None]:
     kept: list[tuple[Any, str, Any]] = [(owner, name, vars(owner)[name]) for owner, name in (
         (JITFunction, "run"), (JITFunction, "_call_hook"), (Autotuner, "run"), (ascend, "NPUUtils"))]
     bound: list[Any] = []
-    run, call_hook = _stand_in(device, JITFunction.run, bound)
+    run, call_hook = _stand_in(JITFunction.run, bound)
     try:
         driver.set_active(offline)
         ascend.NPUUtils = lambda: offline.utils
@@ -276,7 +274,7 @@ def _patched(device: Device) -> Iterator[None]:
         vars(driver).update(before)
 
 
-def _stand_in(device: Device, original: Callable[..., Any], bound: list[Any]) -> tuple[Any, Any]:
+def _stand_in(original: Callable[..., Any], bound: list[Any]) -> tuple[Any, Any]:
     """What takes the place of `JITFunction.run` and of its hook. Triton's own `run` binds and checks the arguments;
     where it would compile, it asks the hook, which takes over."""
     from migrate.gate.child.recorder import Launch
@@ -296,8 +294,8 @@ def _stand_in(device: Device, original: Callable[..., Any], bound: list[Any]) ->
         values = jit.binder(*args, **kwargs)[0]
         extents = grid(values) if callable(grid) else grid
         extents = tuple(int(n) for n in ((extents,) if isinstance(extents, int) else extents))
-        device.run(launch, [value for name, value in values.items()
-                            if name in launch.signature and name not in launch.constants], extents)
+        _entered[-1].run(launch, [value for name, value in values.items()
+                                  if name in launch.signature and name not in launch.constants], extents)
 
     return run, call_hook
 
