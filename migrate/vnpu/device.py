@@ -160,11 +160,15 @@ class Device:
             path.write_text(text)
             step = self.compiler.to_linalg(path, adapter)
         if step.outcome is Outcome.OK:
-            steps = self.compiler.to_hivm(Path(step.text), flags, self.target)
-            step = steps[0] if steps[-1].outcome is not Outcome.OK else steps[-1]
+            step = self.to_hivm(Path(step.text), flags)
         if step.outcome is not Outcome.OK:
             raise NotCompiled(kernel, diagnose.compile_step(step, ttir, launch.constants).message)
         return Path(step.text)
+
+    def to_hivm(self, linalg: Path, flags: Sequence[str]) -> compiler.Step:
+        """The last step of a compile: as launched, or with the launch option that it needs; the first failure."""
+        steps = self.compiler.to_hivm(linalg, flags, self.target)
+        return steps[0] if steps[-1].outcome is not Outcome.OK else steps[-1]
 
 
 @contextlib.contextmanager

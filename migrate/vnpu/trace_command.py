@@ -45,7 +45,7 @@ def launches(unit: Unit, target: str, only: str) -> tuple[str, list[Run]]:
         raise UsageError(f"{chosen.target.name}: the virtual NPU does not read the HIVM of the 950 family")
     names = []
     with device.entered(chosen):
-        for name, call in _cases(unit, chosen):
+        for name, call in cases_of(unit, chosen):
             names.append(name)
             if only in name:
                 call()
@@ -56,7 +56,7 @@ def launches(unit: Unit, target: str, only: str) -> tuple[str, list[Run]]:
     raise UsageError(f"{unit.name}: no case matches {only!r}; there are {', '.join(names) or 'none'}")
 
 
-def _cases(unit: Unit, chosen: device.Device) -> Iterator[tuple[str, Callable[[], Any]]]:
+def cases_of(unit: Unit, chosen: device.Device) -> Iterator[tuple[str, Callable[[], Any]]]:
     """The unit's cases, as `migrate check` names them."""
     from migrate.gate.child import cases, npu
     from migrate.gate.child.load import load
