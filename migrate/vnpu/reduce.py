@@ -21,7 +21,7 @@ from typing import Any
 
 import libcst as cst
 
-from migrate.gate import process
+from migrate.gate import hivm, process
 from migrate.gate.compiler import Step
 from migrate.vnpu import device
 from migrate.vnpu.specimen import Drawn, Specimen
@@ -53,13 +53,16 @@ def judge(specimen: Specimen, target: str, limits: process.Limits) -> Judgement:
 
         def work() -> None:
             os.environ["MIGRATE_CACHE"] = str(Path(folder) / "cache")      # what is tried is not worth keeping
-            with open(os.devnull, "w") as nowhere:
-                os.dup2(nowhere.fileno(), 1)
-                os.dup2(nowhere.fileno(), 2)
+            with open(Path(folder) / "said.txt", "w") as said:
+                os.dup2(said.fileno(), 1)
+                os.dup2(said.fileno(), 2)
             answer.write_text(json.dumps(_compare(file, target, limits)))
+
+        hivm.parse("builtin.module {}")      # imports the parser here, once, and not in every fork
         end = process.run_forked(work, limits, lambda: None)
         if not answer.exists():
-            return Judgement(failed=end.killed or "died")
+            said = (Path(folder) / "said.txt").read_text().strip().splitlines() or ["died"]
+            return Judgement(failed=f"stopped ({end.killed})" if end.killed else said[-1])
         found = json.loads(answer.read_text())
         return Judgement(frozenset(found["kinds"]), tuple(found["said"]), found["linalg"], tuple(found["flags"]),
                          found["failed"])
@@ -79,7 +82,7 @@ def _compare(file: Path, target: str, limits: process.Limits) -> dict[str, Any]:
         with runtime.on("cpu"):
             module.launch(ours)
     except Exception as error:
-        return answer | {"failed": f"{type(error).__name__}: {error}"}
+        return answer | {"failed": f"{type(error).__name__}: {error}"[:500]}
     errors = [finding for run in npu.take() for finding in run.errors]
     answer["kinds"] = sorted({finding.kind for finding in errors})
     answer["said"] = [str(finding) for finding in errors]
@@ -183,7 +186,8 @@ def _complete(specimen: Specimen) -> bool:
     return True
 
 
-def _changed(specimen: Specimen, module: cst.Module) -> Specimen:
+def _changed(specimen: Specimen, module: Any) -> Specimen:
+    assert isinstance(module, cst.Module)
     return replace(specimen, functions=module.code)
 
 
@@ -206,7 +210,7 @@ def _statements(specimen: Specimen) -> Iterator[Specimen]:
         for k in reversed(range(len(body))):
             if len(body) > 1:
                 yield _changed(specimen, module.deep_replace(block, block.with_changes(
-                    body=[*body[:k], *body[k + 1:]])))      # type: ignore[arg-type]
+                    body=[*body[:k], *body[k + 1:]])))
 
 
 def _flattened(specimen: Specimen) -> Iterator[Specimen]:
@@ -229,7 +233,7 @@ def _flattened(specimen: Specimen) -> Iterator[Specimen]:
                 if isinstance(statement.orelse, cst.Else):
                     inside.append(statement.orelse.body.body)
             for some in inside:
-                yield _changed(specimen, module.deep_replace(block, block.with_changes(      # type: ignore[arg-type]
+                yield _changed(specimen, module.deep_replace(block, block.with_changes(
                     body=[*body[:k], *some, *body[k + 1:]])))
 
 
@@ -256,17 +260,18 @@ def _apart(statement: Any) -> list[Any]:
 def _inlined(specimen: Specimen) -> Iterator[Specimen]:
     """A value in the place of a name that is assigned once and read once, or that is only another name for it."""
     module = cst.parse_module(specimen.functions)
+    tree = ast.parse(specimen.functions)
     for block, body in _blocks(module):
         for k, statement in enumerate(body):
             assign = _assignment(statement)
             if assign is None or not isinstance(assign.targets[0].target, cst.Name):
                 continue
             name = assign.targets[0].target.value
-            names = [node for node in ast.walk(ast.parse(module.code)) if isinstance(node, ast.Name) and node.id == name]
+            names = [node for node in ast.walk(tree) if isinstance(node, ast.Name) and node.id == name]
             reads = sum(isinstance(node.ctx, ast.Load) for node in names)
             if len(names) - reads != 1 or (reads != 1 and not isinstance(assign.value, cst.Name | cst.Integer)):
                 continue
-            without = module.deep_replace(block, block.with_changes(      # type: ignore[arg-type]
+            without = module.deep_replace(block, block.with_changes(
                 body=[*body[:k], *body[k + 1:]]))
             value = assign.value
             if not isinstance(value, cst.Name | cst.Integer | cst.Call | cst.Subscript):
@@ -312,7 +317,7 @@ def _expressions(specimen: Specimen) -> Iterator[Specimen]:
 
     module.visit(Find())
     for whole, part in parts:
-        yield _changed(specimen, module.deep_replace(whole, part))      # type: ignore[arg-type]
+        yield _changed(specimen, module.deep_replace(whole, part))
 
 
 def _unused(specimen: Specimen) -> Iterator[Specimen]:
