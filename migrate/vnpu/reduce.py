@@ -52,6 +52,9 @@ def judge(specimen: Specimen, target: str, limits: process.Limits) -> Judgement:
         file.write_text(specimen.text())
 
         def work() -> None:
+            import torch
+
+            torch.set_num_threads(1)      # the threads of this process are not there in a fork
             os.environ["MIGRATE_CACHE"] = str(Path(folder) / "cache")      # what is tried is not worth keeping
             with open(Path(folder) / "said.txt", "w") as said:
                 os.dup2(said.fileno(), 1)
@@ -69,9 +72,11 @@ def judge(specimen: Specimen, target: str, limits: process.Limits) -> Judgement:
 
 
 def _compare(file: Path, target: str, limits: process.Limits) -> dict[str, Any]:
-    from ported_kernels import runtime
+    from ported_kernels import interpreter, runtime
 
     answer: dict[str, Any] = {"kinds": [], "said": [], "linalg": "", "flags": [], "failed": ""}
+    if interpreter.recording():
+        raise RuntimeError("launches go to another device already, and would not get to the interpreter")
     npu = _Keeping(device.Settings(target, limits=limits, strict=False))
     try:
         with device.entered(npu):

@@ -139,12 +139,13 @@ def _launches(unit: Any, target: str, only: str) -> Iterator[tuple[str, list[Spe
     """By case. One that does not compile ends its case: nothing of it can be compared."""
     noting = _Noting(device.Settings(target, Options(programs=(0,)), strict=False))
     with device.entered(noting):
-        for case, call in cases_of(unit, noting):
-            if only in case:
-                try:
+        cases = list(cases_of(unit, noting))
+    for case, call in cases:
+        if only in case:
+            try:
+                with device.entered(noting):
                     call()
-                except device.NotCompiled as error:
-                    noting.specimens.clear()
-                    raise MigrateError(f"case {case!r} of {unit.name}: {error}") from None
-                yield case, noting.specimens
-                noting.specimens = []
+            except device.NotCompiled as error:
+                raise MigrateError(f"case {case!r} of {unit.name}: {error}") from None
+            yield case, noting.specimens      # outside the device: the interpreter's turn comes
+            noting.specimens = []
