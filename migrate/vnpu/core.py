@@ -9,8 +9,11 @@ The vector pipe is not even in order with itself: what a vector instruction wrot
 after a `pipe_barrier`, or a round trip over another pipe.
 
 Reading what nobody wrote is no fault by itself: a product is moved out of L0C as a whole tile, and vector instructions
-work on padded lanes. What is moved stays "never written" where it arrives; it is an error when it gets to a tensor of
-the launch, becomes a scalar, or enters a product. What a vector instruction makes of it is poison, NaN for floats.
+work on padded lanes. What is moved stays "never written" where it arrives, and so do the NaNs that a vector instruction
+makes of it; it is an error when it gets to a tensor of the launch, becomes a scalar, or enters a product.
+
+What a buffer holds is what was written through that buffer. Where another one, planned on the same bytes, was written
+since, it holds nothing, as if nobody had written there.
 """
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from migrate.vnpu import library, views
+from migrate.vnpu import cost_model, library, log, views
 from migrate.vnpu.findings import ERROR, NOTE
 from migrate.vnpu.memory import BITS, FLOATS, POISON, Array, Fault, Memory, Region, View
 from migrate.vnpu.program import Site
@@ -34,22 +37,22 @@ PIPES = ("S", "V", "M", "MTE1", "MTE2", "MTE3", "FIX")
 NUMBER = {name: k for k, name in enumerate(PIPES)}
 SCALAR, VECTOR = NUMBER["S"], NUMBER["V"]
 MOVERS = frozenset(NUMBER[name] for name in ("MTE2", "MTE3", "FIX"))
+FOLLOWED = MOVERS | {VECTOR}    # pipes whose results are looked at for what nobody wrote
 CELL = 32           # bytes for which a race is looked up: buffers are planned at multiples of it
 DONE = 2**31 - 1    # the clock entry of a pipe that is always in order with itself
 KEPT = 4096         # calls remembered for one site
-
-SCALAR_CYCLES, SHARED_SCALAR_CYCLES, HANDSHAKE_CYCLES = 4.0, 100.0, 50.0    # of the cost model
 
 
 class PrivateMemory(LocalMemory):
     """A core's own memory, with the last instruction of every pipe that touched each cell: a row for each pipe that
     wrote it, then a row for each that read it."""
 
-    __slots__ = ("_marks", "touched")
+    __slots__ = ("_marks", "owner", "touched")
 
     def __init__(self, name: str, size: int) -> None:
         super().__init__(name, size)
         self.touched = np.zeros((2 * len(PIPES), -(-size // CELL)), np.int32)
+        self.owner = np.zeros(-(-size // CELL), np.int32)      # which buffer was last written there
         self._marks: dict[View, Marks] = {}
 
     def marks(self, view: View) -> Marks:
@@ -57,21 +60,26 @@ class PrivateMemory(LocalMemory):
         if found is None:
             if len(self._marks) > views.MOST:
                 self._marks.clear()
-            found = self._marks[view] = Marks(view, self.touched)
+            found = self._marks[view] = Marks(view, self)
         return found
+
+    def forget(self, poison: bool = True) -> None:
+        super().forget(poison)
+        self.owner.fill(0)
 
 
 class Marks:
     """The shadow of one view of a private memory."""
 
-    __slots__ = ("count", "shape", "touched", "view", "written", "wrote")
+    __slots__ = ("buffer", "count", "owner", "shape", "touched", "view", "written", "wrote")
 
-    def __init__(self, view: View, touched: Array) -> None:
+    def __init__(self, view: View, memory: PrivateMemory) -> None:
         inside(view)
-        assert view.memory.written is not None
-        self.view, self.touched = view, _beside(touched, view.region())
+        assert memory.written is not None
+        self.view, self.touched = view, _beside(memory.touched, view.region())
+        self.buffer, self.owner = view.buffer, view.region().over(memory.owner, CELL)
         self.wrote = self.touched[:len(PIPES)]
-        self.written = view.region().over(view.memory.written)
+        self.written = view.region().over(memory.written)
         self.count = self.written.size
         self.shape = (-1, *[1] * (self.wrote.ndim - 1))     # of a limit, to stand beside the cells
 
@@ -150,19 +158,6 @@ class Conflict(NamedTuple):
     kind: str
     message: str
     vector_cores: bool = False      # between the two vector cores of one program
-
-
-class Event(NamedTuple):
-    """One instruction of a trace: from when to when its pipe was at it, in cycles of the cost model since the program
-    began, and the line it came from (FILE:LINE)."""
-
-    program: int
-    core: str
-    pipe: str
-    start: float
-    end: float
-    name: str
-    place: str
 
 
 @dataclass(slots=True)
@@ -283,7 +278,7 @@ class Core:
         if shared:
             self._bounds(element, "S", "reads")
         self._issue(Instruction(
-            SCALAR, SHARED_SCALAR_CYCLES if shared else SCALAR_CYCLES, _nothing,
+            SCALAR, cost_model.SCALAR_GLOBAL if shared else cost_model.SCALAR, _nothing,
             [] if shared else [self._marks(element)], [], [], [element] if shared else []))
         return element.get().item()
 
@@ -294,7 +289,7 @@ class Core:
         if shared:
             self._bounds(element, "S", "writes")
         self._issue(Instruction(
-            SCALAR, SCALAR_CYCLES, lambda: element.put(value), [], [] if shared else [self._marks(element)], [], [],
+            SCALAR, cost_model.SCALAR, lambda: element.put(value), [], [] if shared else [self._marks(element)], [], [],
             [element] if shared else []))
 
     # -- instructions ----------------------------------------------------------------------------------------
@@ -342,8 +337,8 @@ class Core:
         self.times[pipe] = start + instruction.cycles
         self.busy[pipe] += instruction.cycles
         if self.machine.events is not None:
-            self.machine.events.append(Event(self.program, self.name, PIPES[pipe], start, start + instruction.cycles,
-                                             self.site.name, self.site.place))
+            self.machine.events.append(log.Issued(self.program, self.name, PIPES[pipe], start, self.times[pipe],
+                                                  self.site, instruction))
         self.epochs[pipe] = epoch = self.epochs[pipe] + 1
         if pipe == SCALAR:
             self._scalar_news += 1
@@ -352,6 +347,8 @@ class Core:
             return
         limit = self._limit(pipe)
         garbage = ""
+        aside = [_set_aside(marks) for marks in instruction.reads
+                 if marks.buffer and np.count_nonzero(marks.owner - marks.buffer)]
         for marks in instruction.reads:
             if np.count_nonzero(marks.written) != marks.count:
                 garbage = self._never_written(pipe, marks)
@@ -377,15 +374,19 @@ class Core:
         instruction.run()
         for marks in instruction.writes:
             marks.written[...] = True
+            marks.owner[...] = marks.buffer
         for marks in (*instruction.scratch, *(instruction.writes if stale else ())):
             marks.view.clobber()
+            marks.owner[...] = marks.buffer
         for view in instruction.shared_writes:
             view.mark_written()
             if instruction.atomic and instruction.reads:
                 self._added_twice(view, instruction.reads[0].view)
-        if garbage and pipe in MOVERS:
+        for cells in reversed(aside):
+            cells.put_back()
+        if garbage and pipe in FOLLOWED:
             for view in (*(marks.view for marks in instruction.writes), *instruction.shared_writes):
-                self._arrives(view, garbage)
+                self._arrives(pipe, view, garbage)
         for conflict, view, before in doubtful:
             if _content(view) == before:
                 self.found("same bytes", NOTE, conflict.message + ", but it is the same content")
@@ -405,14 +406,16 @@ class Core:
     def _never_written(self, pipe: int, marks: Marks) -> str:
         """What an instruction reads that nobody wrote."""
         missing = marks.count - int(np.count_nonzero(marks.written))
-        what = f"{missing} of {marks.count} bytes of {marks.view}, which nobody wrote"
+        why = "another buffer was written there since" if marks.buffer and (
+            (marks.owner != marks.buffer) & (marks.owner != 0)).any() else "which nobody wrote"
+        what = f"{missing} of {marks.count} bytes of {marks.view}, {why}"
         if pipe not in MOVERS:
             self.found("never written", NOTE if pipe == VECTOR else ERROR, f"{PIPES[pipe]} reads {what}")
         return what
 
-    def _arrives(self, view: View, garbage: str) -> None:
+    def _arrives(self, pipe: int, view: View, garbage: str) -> None:
         """Something that nobody wrote may have been moved into a view: where it was, there is poison."""
-        if view.dtype == "i1":
+        if view.dtype not in FLOATS and (view.dtype == "i1" or pipe not in MOVERS):
             return
         there = _poison(view)
         if not there.any():
@@ -525,6 +528,8 @@ class Core:
             self._hear(a)
         waiting = self._flags.setdefault((a, b, event), [])
         waiting.append((max(self.times[a], self.times[SCALAR]), self._snapshot(a)))
+        if self.machine.events is not None:
+            self.machine.events.append(log.FlagSet(self.program, self.name, source, sink, event, site))
         if len(waiting) > 1:
             self.site = site
             self.found("flag", ERROR, f"{source} to {sink}, event {event}, is set again before anybody waited for it")
@@ -536,11 +541,16 @@ class Core:
             self.site = site
             raise Fault("hang", f"{sink} waits for {source}, event {event}, which was not set")
         time, clock = waiting.pop(0)
+        if self.machine.events is not None:
+            self.machine.events.append(log.FlagTaken(self.program, self.name, source, sink, event, self.times[b],
+                                                     max(self.times[b], time), site))
         self.times[b] = max(self.times[b], time)
         self._learn(b, clock)
 
     def barrier(self, pipe: str) -> None:
         """The pipe, or "ALL" of them, goes on when everything it was given is done."""
+        if self.machine.events is not None:
+            self.machine.events.append(log.Barrier(self.program, self.name, pipe))
         if pipe != "ALL":
             self._limits[NUMBER[pipe]] = None
             self.clocks[NUMBER[pipe], self.thread + NUMBER[pipe]] = (
@@ -553,11 +563,14 @@ class Core:
 
     def signal(self, site: Site, flag: int, pipe: str) -> None:
         """Tell the other side of the mix kernel that this pipe came so far."""
+        if self.machine.events is not None:
+            self.machine.events.append(log.Signalled(self.program, self.name, pipe, flag, site))
         self.steps += 1
         k = NUMBER[pipe]
         if self._heard[k] != self._scalar_news:
             self._hear(k)
-        self.machine.signal(self, flag, max(self.times[k], self.times[SCALAR]) + HANDSHAKE_CYCLES, self._snapshot(k))
+        time = max(self.times[k], self.times[SCALAR]) + cost_model.HANDSHAKE
+        self.machine.signal(self, flag, time, self._snapshot(k))
 
     def must_wait(self, site: Site, flag: int, pipe: str) -> bool:
         """Whether the other side has yet to signal; when it has, the signal is taken."""
@@ -567,13 +580,44 @@ class Core:
             return True
         self.steps += 1
         k = NUMBER[pipe]
+        start = self.times[k]
         for time, clock in signals:
             self.times[k] = max(self.times[k], time)
             self._learn(k, clock)
+        if self.machine.events is not None:
+            self.machine.events.append(log.SignalTaken(self.program, self.name, pipe, flag, start, self.times[k], site))
         return False
 
 
 library_event = "library"     # of flags that a library function sets and waits for by itself
+
+
+class _SetAside:
+    """Cells of a buffer that another one has taken, poisoned for the time of one instruction."""
+
+    def __init__(self, memory: PrivateMemory, cells: Array) -> None:
+        assert memory.written is not None
+        self.memory, self.cells, self.owners = memory, cells, memory.owner[cells]
+        self.bytes = (cells[:, None] * CELL + np.arange(CELL)).ravel()
+        self.bytes = self.bytes[self.bytes < memory.size]
+        self.data, self.written = memory.data[self.bytes], memory.written[self.bytes]
+        memory.data[self.bytes] = POISON
+        memory.written[self.bytes] = False
+
+    def put_back(self) -> None:
+        """Unless the instruction wrote there."""
+        assert self.memory.written is not None
+        kept = np.repeat(self.memory.owner[self.cells] == self.owners, CELL)[:len(self.bytes)]
+        self.memory.data[self.bytes[kept]] = self.data[kept]
+        self.memory.written[self.bytes[kept]] = self.written[kept]
+
+
+def _set_aside(marks: Marks) -> _SetAside:
+    memory = marks.view.memory
+    assert isinstance(memory, PrivateMemory)
+    cells = np.unique(marks.view.region().over(np.arange(len(memory.owner)), CELL))
+    owners = memory.owner[cells]
+    return _SetAside(memory, cells[(owners != marks.buffer) & (owners != 0)])
 
 
 def _nothing() -> None:

@@ -24,6 +24,7 @@ CUBE_START = 20
 FIX_START = 60
 SCALAR = 4              # an access of the scalar unit to the core's own memory
 SCALAR_GLOBAL = 100     # and to global memory
+HANDSHAKE = 50          # from a signal of one core until another one has it
 
 # passes over the data that a call takes, where it is more than one
 PASSES = {"exp": 4, "ln": 4, "div": 4, "sqrt": 4, "rsqrt": 4, "rec": 2, "pow": 32, "select": 2, "reduce": 2,

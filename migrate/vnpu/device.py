@@ -135,7 +135,8 @@ class Device:
         key = (id(launch.fn), launch.key)
         if key not in self.machines:
             try:
-                self.machines[key] = self._compile(launch)
+                self.machines[key] = Machine(load(self.compiled(launch), self.toolchain, self.target,
+                                                  self.settings.limits))
             except NotCompiled as error:
                 self.machines[key] = error
         found = self.machines[key]
@@ -143,7 +144,8 @@ class Device:
             raise found
         return found
 
-    def _compile(self, launch: Any) -> Machine:
+    def compiled(self, launch: Any) -> Path:
+        """The final HIVM of a `migrate.gate.child.recorder.Launch`. Raises NotCompiled."""
         from migrate.gate.child.load import explain
         from migrate.gate.child.lower import lower
 
@@ -160,11 +162,15 @@ class Device:
             path.write_text(text)
             step = self.compiler.to_linalg(path, adapter)
         if step.outcome is Outcome.OK:
-            steps = self.compiler.to_hivm(Path(step.text), flags, self.target)
-            step = steps[0] if steps[-1].outcome is not Outcome.OK else steps[-1]
+            step = self.to_hivm(Path(step.text), flags)
         if step.outcome is not Outcome.OK:
             raise NotCompiled(kernel, diagnose.compile_step(step, ttir, launch.constants).message)
-        return Machine(load(Path(step.text), self.toolchain, self.target, self.settings.limits))
+        return Path(step.text)
+
+    def to_hivm(self, linalg: Path, flags: Sequence[str]) -> compiler.Step:
+        """The last step of a compile: as launched, or with the launch option that it needs; the first failure."""
+        steps = self.compiler.to_hivm(linalg, flags, self.target)
+        return steps[0] if steps[-1].outcome is not Outcome.OK else steps[-1]
 
 
 @contextlib.contextmanager
@@ -218,7 +224,7 @@ def _tensor(value: Any) -> Any:
 
 
 _device: Device | None = None
-_depth = 0
+_entered: list[Device] = []      # innermost last: launches go to that one
 
 
 def current() -> Device:
@@ -231,21 +237,19 @@ def current() -> Device:
 
 
 @contextlib.contextmanager
-def entered() -> Iterator[Device]:
+def entered(device: Device | None = None) -> Iterator[Device]:
     """Inside, launches of `@triton.jit` kernels go to the virtual NPU; also when modules are imported that need a
-    driver at import."""
-    global _depth
-
+    driver at import. `device`: another than that of the settings, for the same card where one is entered already."""
     with _lock:
-        device = current()
-        _depth += 1
+        device = device or (_entered[-1] if _entered else current())
+        _entered.append(device)
         try:
             with contextlib.ExitStack() as stack:
-                if _depth == 1:
+                if len(_entered) == 1:
                     stack.enter_context(_patched(device))
                 yield device
         finally:
-            _depth -= 1
+            _entered.pop()
 
 
 @contextlib.contextmanager
@@ -263,7 +267,7 @@ def _patched(device: Device) -> Iterator[None]:
     kept: list[tuple[Any, str, Any]] = [(owner, name, vars(owner)[name]) for owner, name in (
         (JITFunction, "run"), (JITFunction, "_call_hook"), (Autotuner, "run"), (ascend, "NPUUtils"))]
     bound: list[Any] = []
-    run, call_hook = _stand_in(device, JITFunction.run, bound)
+    run, call_hook = _stand_in(JITFunction.run, bound)
     try:
         driver.set_active(offline)
         ascend.NPUUtils = lambda: offline.utils
@@ -276,7 +280,7 @@ def _patched(device: Device) -> Iterator[None]:
         vars(driver).update(before)
 
 
-def _stand_in(device: Device, original: Callable[..., Any], bound: list[Any]) -> tuple[Any, Any]:
+def _stand_in(original: Callable[..., Any], bound: list[Any]) -> tuple[Any, Any]:
     """What takes the place of `JITFunction.run` and of its hook. Triton's own `run` binds and checks the arguments;
     where it would compile, it asks the hook, which takes over."""
     from migrate.gate.child.recorder import Launch
@@ -296,8 +300,8 @@ def _stand_in(device: Device, original: Callable[..., Any], bound: list[Any]) ->
         values = jit.binder(*args, **kwargs)[0]
         extents = grid(values) if callable(grid) else grid
         extents = tuple(int(n) for n in ((extents,) if isinstance(extents, int) else extents))
-        device.run(launch, [value for name, value in values.items()
-                            if name in launch.signature and name not in launch.constants], extents)
+        _entered[-1].run(launch, [value for name, value in values.items()
+                                  if name in launch.signature and name not in launch.constants], extents)
 
     return run, call_hook
 

@@ -15,8 +15,9 @@ import numpy as np
 
 from migrate.errors import UsageError
 from migrate.vnpu import library
-from migrate.vnpu.core import PIPES, Core, Event, SharedMemory
+from migrate.vnpu.core import PIPES, Core, SharedMemory
 from migrate.vnpu.findings import ERROR, Finding, Findings
+from migrate.vnpu.log import Event
 from migrate.vnpu.memory import BITS, Array, Fault, View
 from migrate.vnpu.program import Function, Program, make, workspace
 
@@ -36,7 +37,8 @@ class Tensor:
 
 @dataclass(frozen=True)
 class Options:
-    """How to run a launch. `programs`: which, by number, with negative ones counted from the end; None: all."""
+    """How to run a launch. `programs`: which, by number, with negative ones counted from the end; None: all. `trace`:
+    keep what every program did, for `Run.events`."""
 
     programs: tuple[int, ...] | None = None
     checks: bool = True
@@ -67,6 +69,7 @@ class Run:
     seconds: list[float] = field(default_factory=list)     # wall time of each program
     cycles: list[float] = field(default_factory=list)      # of each program, by the cost model
     events: list[Event] = field(default_factory=list)
+    ended: bool = True                              # whether every program came to its end
 
     @property
     def errors(self) -> list[Finding]:
@@ -138,11 +141,11 @@ class Machine:
         with np.errstate(all="ignore"):      # kernels overflow to inf and mask it later, as on a device
             for number in chosen:
                 start = time.perf_counter()
-                ended = self._run(number, count, bodies)
+                run.ended = self._run(number, count, bodies)
                 run.seconds.append(time.perf_counter() - start)
                 run.cycles.append(max(max(core.times) for core in self.cores))
                 run.programs += 1
-                if not ended:
+                if not run.ended:
                     break
         for argument in arguments:
             if isinstance(argument, Tensor):

@@ -154,16 +154,17 @@ class Region(NamedTuple):
 
 
 class View:
-    """Elements of a memory. `base` in bytes, `offset` and `strides` in elements, `dtype` by its MLIR name. A view is
-    never changed; what it works out is kept."""
+    """Elements of a memory. `base` in bytes, `offset` and `strides` in elements, `dtype` by its MLIR name. `buffer` is
+    the number of the planned buffer that this is a part of, 0 where that is not known. A view is never changed; what
+    it works out is kept."""
 
-    __slots__ = ("_raw", "_region", "base", "dtype", "memory", "offset", "sizes", "strides")
+    __slots__ = ("_raw", "_region", "base", "buffer", "dtype", "memory", "offset", "sizes", "strides")
 
     def __init__(self, memory: Memory, base: int, offset: int, sizes: Sequence[int], strides: Sequence[int],
-                 dtype: str) -> None:
+                 dtype: str, buffer: int = 0) -> None:
         if dtype not in BITS:
             raise Fault("dtype", f"{memory.name}: no elements of type {dtype!r} are known")
-        self.memory, self.base, self.offset, self.dtype = memory, base, offset, dtype
+        self.memory, self.base, self.offset, self.dtype, self.buffer = memory, base, offset, dtype, buffer
         self.sizes, self.strides = tuple(sizes), tuple(strides)
         self._raw: Array | None = None
         self._region: Region | None = None
@@ -192,7 +193,7 @@ class View:
 
     def reshaped(self, offset: int, sizes: Sequence[int], strides: Sequence[int]) -> View:
         """Other elements of the same memory, from the same base."""
-        return View(self.memory, self.base, offset, sizes, strides, self.dtype)
+        return View(self.memory, self.base, offset, sizes, strides, self.dtype, self.buffer)
 
     def typed(self, dtype: str) -> View:
         """The same bits as elements of another type of the same width."""
@@ -200,7 +201,7 @@ class View:
             return self
         if BITS.get(dtype) != self.bits:
             raise Fault("dtype", f"{self} cannot be read as {dtype}")
-        return View(self.memory, self.base, self.offset, self.sizes, self.strides, dtype)
+        return View(self.memory, self.base, self.offset, self.sizes, self.strides, dtype, self.buffer)
 
     # -- values ----------------------------------------------------------------------------------------------
 

@@ -25,7 +25,7 @@ from migrate.gate import hivm
 from migrate.vnpu import scalars, views
 from migrate.vnpu.views import row_major
 
-VERSION = 2   # of what is generated: raise it when the source for the same HIVM changes
+VERSION = 3   # of what is generated: raise it when the source for the same HIVM changes
 _RUNTIME = -9223372036854775808   # in static_sizes, _offsets and _strides: the next operand
 _SIGNED = re.compile(r"i(\d+)$")
 
@@ -139,7 +139,7 @@ class _Writer:
         self._expressions: dict[Any, str] = {}   # SSA value -> Python expression: a name or a literal
         self._static: set[str] = set()         # the expressions that make() knows
         self._done: list[dict[Any, str]] = [{}]  # operations already done, by scope; the first scope is make()
-        self._count = 0
+        self._count = self._buffers = 0
         self._sites: dict[Site, int] = {}
         self.unknown: list[str] = []
 
@@ -398,8 +398,9 @@ class _Writer:
             self._stop(op, "hivm.hir.pointer_cast with several addresses")
             return
         sizes = _filled(_shape(type_), iter(inputs[1:]))
+        self._buffers += 1
         self._let(op.results, f'at_address(core.memory("{hivm.space(type_)}"), {inputs[0]}, {_tuple(sizes)}, '
-                              f'"{type_.element_type}")', inputs, hoist=True)
+                              f'"{type_.element_type}", {self._buffers})', inputs, hoist=True)
 
     def _flag(self, op: Any, verb: str) -> None:
         found = hivm.attributes(op)

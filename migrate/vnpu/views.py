@@ -45,15 +45,15 @@ def _kept(operation: Callable[..., View]) -> Callable[..., View]:
     return look_up
 
 
-def view(memory: Memory, base: int, offset: int, sizes: Ints, strides: Ints, dtype: str) -> View:
+def view(memory: Memory, base: int, offset: int, sizes: Ints, strides: Ints, dtype: str, buffer: int = 0) -> View:
     if not isinstance(memory, LocalMemory):
-        return View(memory, base, offset, sizes, strides, dtype)
-    key = (base, offset, sizes, strides, dtype)
+        return View(memory, base, offset, sizes, strides, dtype, buffer)
+    key = (base, offset, sizes, strides, dtype, buffer)
     found = memory.views.get(key)
     if found is None:
         if len(memory.views) > MOST:
             memory.views.clear()
-        found = memory.views[key] = View(memory, base, offset, sizes, strides, dtype)
+        found = memory.views[key] = View(memory, base, offset, sizes, strides, dtype, buffer)
     return found
 
 
@@ -65,15 +65,15 @@ def row_major(sizes: Sequence[int]) -> Ints:
     return tuple(reversed(strides))
 
 
-def at_address(memory: Memory, address: int, sizes: Ints, dtype: str) -> View:
-    """`hivm.hir.pointer_cast`: a buffer at its planned address, in bytes."""
-    return view(memory, address, 0, sizes, row_major(sizes), dtype)
+def at_address(memory: Memory, address: int, sizes: Ints, dtype: str, buffer: int = 0) -> View:
+    """`hivm.hir.pointer_cast`: a buffer at its planned address, in bytes, with a number of its own."""
+    return view(memory, address, 0, sizes, row_major(sizes), dtype, buffer)
 
 
 @_kept
 def reinterpret(source: View, offset: int, sizes: Ints, strides: Ints) -> View:
     """`memref.reinterpret_cast`: the offset counts from the buffer's base, not from that of the source."""
-    return view(source.memory, source.base, offset, sizes, strides, source.dtype)
+    return view(source.memory, source.base, offset, sizes, strides, source.dtype, source.buffer)
 
 
 @_kept
@@ -86,7 +86,7 @@ def subview(source: View, offsets: Ints, sizes: Ints, steps: Ints, kept: Ints) -
         if n < 0:
             raise Fault("negative size", f"subview of sizes {sizes} of {source}")
     return view(source.memory, source.base, offset, tuple(sizes[k] for k in kept),
-                tuple(steps[k] * source.strides[k] for k in kept), source.dtype)
+                tuple(steps[k] * source.strides[k] for k in kept), source.dtype, source.buffer)
 
 
 @_kept
@@ -112,7 +112,7 @@ def collapse(source: View, groups: Sequence[Sequence[int]]) -> View:
             if source.strides[outer] != source.strides[inner] * source.sizes[inner] and 0 not in source.sizes:
                 raise Fault("shape", f"axes {list(group)} of {source} are not one run, and cannot become one axis")
         strides.append(source.strides[long[-1] if long else group[-1]])
-    return view(source.memory, source.base, source.offset, tuple(sizes), tuple(strides), source.dtype)
+    return view(source.memory, source.base, source.offset, tuple(sizes), tuple(strides), source.dtype, source.buffer)
 
 
 @_kept
@@ -123,18 +123,18 @@ def expand(source: View, groups: Sequence[Sequence[int]], sizes: Ints) -> View:
         for k in reversed(group):
             strides[k] = stride
             stride *= sizes[k]
-    return view(source.memory, source.base, source.offset, sizes, tuple(strides), source.dtype)
+    return view(source.memory, source.base, source.offset, sizes, tuple(strides), source.dtype, source.buffer)
 
 
 @_kept
 def bytes_as(source: View, shift: int, sizes: Ints, dtype: str) -> View:
     """`memref.view`: elements of `dtype`, from `shift` bytes into a buffer of bytes."""
-    return view(source.memory, source.base + source.offset + shift, 0, sizes, row_major(sizes), dtype)
+    return view(source.memory, source.base + source.offset + shift, 0, sizes, row_major(sizes), dtype, source.buffer)
 
 
 def metadata(source: View) -> tuple[Any, ...]:
     """`memref.extract_strided_metadata`: (buffer, offset, sizes..., strides...)."""
-    base = view(source.memory, source.base, 0, (), (), source.dtype)
+    base = view(source.memory, source.base, 0, (), (), source.dtype, source.buffer)
     return (base, source.offset, *source.sizes, *source.strides)
 
 
@@ -145,4 +145,4 @@ def element(source: View, index: Ints) -> View:
         if not 0 <= at < n:
             raise Fault("out of bounds", f"index {list(index)} of {source}")
         offset += at * stride
-    return View(source.memory, source.base, offset, (), (), source.dtype)
+    return View(source.memory, source.base, offset, (), (), source.dtype, source.buffer)

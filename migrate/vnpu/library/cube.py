@@ -7,12 +7,13 @@ d0. In L0C, d0 is 16. `nd2nz` fills the last column block with zeros, but no row
 A product computes all rows of the tile of L0C that it is given, whatever m is: those beyond m are products of whatever
 lies in L1 there. Columns it computes up to n, and the last fractal's others are zero; further fractals are not touched.
 
-L0A and L0B are not modelled: a product reads L1 on pipe MTE1 and writes L0C on pipe M. Products of bfloat16, float16
-and float32 are added in float32, in an order that is not the device's (AscendNPU-IR, lib/Template: nd2nz, mma_tile,
-fixpipe).
+Of L0A and L0B the sizes are not modelled: a product reads L1 on pipe MTE1, and writes L0C on pipe M. Products of
+bfloat16, float16 and float32 are added in float32, in an order that is not the device's (AscendNPU-IR, lib/Template:
+nd2nz, mma_tile, fixpipe).
 """
 from __future__ import annotations
 
+from collections import deque
 from typing import Any
 
 import numpy as np
@@ -104,13 +105,20 @@ def _product(a: View, b: View, init: bool, m: int, k: int, n: int, bias: View | 
     addend = bias.reshaped(bias.offset, (n,), (1,)) if bias is not None and init else None
     kind = STORAGE[out.dtype]
 
-    def run() -> None:
+    l0: deque[tuple[Array, Array]] = deque()    # what M has yet to multiply; L1 may be written again meanwhile
+
+    def load() -> None:
         if not n:
             return
         x, y = _matrix(whole).astype(kind), _matrix(right).astype(kind)
         if hf32:
             x, y = _to_hf32(x), _to_hf32(y)
-        x, y = x.T[:rows, :k] if ta else x[:rows, :k], y.T[:k, :n] if tb else y[:k, :n]
+        l0.append((x.T[:rows, :k] if ta else x[:rows, :k], y.T[:k, :n] if tb else y[:k, :n]))
+
+    def run() -> None:
+        if not n:
+            return
+        x, y = l0.popleft()
         result = np.zeros((rows, target.sizes[0] * FRACTAL), kind)
         with np.errstate(all="ignore"):
             np.matmul(x, y, out=result[:, :n])
@@ -121,7 +129,7 @@ def _product(a: View, b: View, init: bool, m: int, k: int, n: int, bias: View | 
 
     reads = [*([] if init else [target]), *([addend] if addend else [])]
     return [*(WaitFlag("MTE2", "MTE1", flag) for flag in (wait_a, wait_b) if flag != NO_FLAG),
-            Effect("MTE1", (left, right), (), cost_model.load_l0(left, right), lambda: None),
+            Effect("MTE1", (left, right), (), cost_model.load_l0(left, right), load),
             *(SetFlag("MTE1", "MTE2", flag) for flag in (free_a, free_b) if flag != NO_FLAG),
             SetFlag("MTE1", "M", "mma_tile"), WaitFlag("MTE1", "M", "mma_tile"),
             Effect("M", reads, (target,), cost_model.product(m, k, n, BITS[dtype]), run)]
