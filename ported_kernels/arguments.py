@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
-from ported_kernels.runtime import DEVICES
+from ported_kernels import runtime
 
+DEVICES = tuple(dict.fromkeys(runtime.home(device) for device in runtime.DEVICES))     # of tensors
 FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
 

@@ -31,9 +31,14 @@ from ported_kernels.signature import (
 
 OPERATORS = catalog.operators()
 PORTS = [one for one in OPERATORS.values() if one.port]
+KDA = dict.fromkeys(("gate", "key", "w"), Tensor("B T H_TOTAL K"))
 BY_HAND = {     # their checks are their own; this is what their axes are
     "bwd_segsum_dadt": {"dSSdA": Tensor("B H N C C"), "SSdA": Tensor("B H N C C"), "ddt_out": Tensor("B H N*C")},
-    "mamba3_siso_bwd_dzdo": dict.fromkeys(("do", "z", "o"), Tensor("B T H D"))}
+    "mamba3_siso_bwd_dzdo": dict.fromkeys(("do", "z", "o"), Tensor("B T H D")),
+    "kda_split_state_summary": {**KDA, "u": Tensor("B T H_TOTAL V", FLOATS)},
+    "kda_state_transition": KDA,
+    "kda_state_grad_ext": {"query": KDA["key"], **KDA, "grad_output": Tensor("B T H_TOTAL V"),
+                           "grad_value": Tensor("B T H_TOTAL V")}}
 
 
 def declared(operator):
