@@ -82,3 +82,20 @@ def settings(words: Iterable[str]) -> tuple[Setting, ...]:
             raise UsageError(f"--set {word}: {parts['name']} is already set to {found[key].value!r}")
         found[key] = Setting(parts["name"], value, key[0])
     return tuple(found.values())
+
+
+def parse(options: str) -> Asked:
+    """The reverse of `str(Asked(...))`. Raises UsageError for anything else; strings with spaces are not supported."""
+    found: dict[str, list[str]] = {}
+    words = found.setdefault("", [])
+    for word in options.split():
+        if word.startswith("--"):
+            words = found.setdefault(word, [])
+        else:
+            words.append(word)
+    asked = Asked(settings(found.pop("--set", ())),
+                  tuple(name for word in found.pop("--split", ()) for name in word.split(",")),
+                  found.pop("--copy-operands", None) == [])
+    if any(found.values()) or found.keys() - {""}:
+        raise UsageError(f"{options!r}: expected --set NAME=VALUE..., --split NAMES and --copy-operands")
+    return asked
