@@ -74,6 +74,6 @@ def fla_cp_state_grad_ext(query: torch.Tensor, key: torch.Tensor, w: torch.Tenso
     (_, T, H, _), HV = key.shape, w.shape[2]
     dhm = torch.empty((1, HV, K, V + K), dtype=torch.float32, device=key.device)
     _port().pre_process_bwd_kernel_merged[((V + K) // block_columns, HV)](
-        q=query, k=key, w=w, g=None, gk=gate, do=grad_output, dhm=dhm, dv=grad_value, cu_seqlens=None, scale=scale,
-        T=T, H=H, HV=HV, K=K, V=V, BT=CHUNK_SIZE, BLOCK_SIZE=block_columns, BK1=K, USE_BG=False)
+        q=query, k=key, w=w, gk=gate, do=grad_output, dhm=dhm, dv=grad_value, scale=scale, T=T, H=H, HV=HV,
+        BLOCK_SIZE=block_columns, BK1=K)
     return dhm[..., :V], dhm[..., V:]

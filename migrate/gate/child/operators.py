@@ -1,6 +1,7 @@
-"""Print the operators of the catalogue as one line of JSON: name, the file of the wrapper, its import root.
+"""Print the operators of the catalogue as one line of JSON: name, the file of the wrapper, its import root, and the
+port that must have been made with options of its own, if there is one.
 
-Those that run a generated port are left out: the gate checks ports as files, at the shapes of a model.
+Those that run a plain port are left out: the gate checks ports as files, at the shapes of a model.
 """
 from __future__ import annotations
 
@@ -23,8 +24,17 @@ def wrapper_file(operator: Any) -> Path:
 def main() -> None:
     catalog = importlib.import_module("ported_kernels.catalog")
 
-    print(json.dumps({name: {"file": str(wrapper_file(operator)), "root": str(operator.import_root or "")}
-                      for name, operator in catalog.operators().items() if not operator.port}))
+    print(json.dumps({name: {"file": str(wrapper_file(operator)), "root": str(operator.import_root or ""),
+                             "port": port(operator)}
+                      for name, operator in catalog.operators().items()
+                      if not operator.port or operator.upstream.asked}))
+
+
+def port(operator: Any) -> dict[str, str] | None:
+    """As `migrate.ports.Wanted` has it."""
+    upstream = operator.upstream
+    return {"place": str(operator.port), "release": upstream.release, "path": upstream.path,
+            "asked": upstream.asked} if operator.port else None
 
 
 if __name__ == "__main__":
