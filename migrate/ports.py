@@ -35,8 +35,11 @@ def make(wanted: Iterable[Wanted], note: Callable[[str], None] = lambda text: No
 
     Raises MigrateError when a release cannot be had or a port cannot be made.
     """
+    todo = list(dict.fromkeys(wanted))
+    if not todo:
+        return
     known = config.load(Path.cwd())
-    for port in dict.fromkeys(wanted):
+    for port in todo:
         settings = Settings.make(only=known.select, ignore=known.ignore, target=known.target or Settings.target,
                                  triton_ascend=known.triton_ascend or Settings.triton_ascend, asked=parse(port.asked))
         place = port.place

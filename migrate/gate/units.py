@@ -77,6 +77,14 @@ def resolve(names: Sequence[str], toolchain: Toolchain, *, case_files: Sequence[
     return list(units.values())
 
 
+def of_operator(name: str, toolchain: Toolchain, note: Callable[[str], None] = lambda text: None) -> Unit:
+    """Any operator of the catalogue; its port is made where it is missing or stale."""
+    operators = _Operators(toolchain)
+    unit = operators.unit(name, operators.catalogue())
+    ports.make(operators.ports([unit]), note)
+    return unit
+
+
 def _path(name: str) -> Path:
     """A file here, or the port of what `migrate port NAME` would port; names that are ambiguous there are here."""
     path = Path(name).expanduser()
@@ -188,6 +196,10 @@ class _Operators:
         self._known: dict[str, dict[str, Any]] | None = None
 
     def _all(self) -> dict[str, dict[str, Any]]:
+        return {name: operator for name, operator in self.catalogue().items() if not operator["checked_as_file"]}
+
+    def catalogue(self) -> dict[str, dict[str, Any]]:
+        """Those whose ports are checked as files, too."""
         if self._known is None:
             self._known = self._read()
         return self._known
@@ -218,13 +230,13 @@ class _Operators:
 
     def ports(self, units: Iterable[Unit]) -> list[ports.Wanted]:
         """The ports without which the operators of `units` do not run."""
-        found = (self._all()[name]["port"] for unit in units for name in unit.operators)
+        found = (self.catalogue()[name]["port"] for unit in units for name in unit.operators)
         return [ports.Wanted(**{**port, "place": Path(port["place"])}) for port in found if port]
 
-    def unit(self, name: str) -> Unit:
-        if name not in self._all():
-            known = ", ".join(self._all()) or "none"
-            raise UsageError(f"{name!r} is neither a file nor an operator; operators: {known}")
-        operator = self._all()[name]
+    def unit(self, name: str, among: dict[str, dict[str, Any]] | None = None) -> Unit:
+        known = self._all() if among is None else among
+        if name not in known:
+            raise UsageError(f"{name!r} is neither a file nor an operator; operators: {', '.join(known) or 'none'}")
+        operator = known[name]
         root = Path(operator["root"]) if operator["root"] else package_folder().parent
         return Unit(name, Path(operator["file"]), root, operators=(name,))
