@@ -118,7 +118,7 @@ def _with_recorded(files: Sequence[str], origin: str, settings: Settings) -> ask
     """What was asked, and after it what launches agree on and nobody set by hand."""
     if len(files) != 1:
         raise UsageError(f"--set-from goes with one FILE, not with {len(files)}")
-    from migrate import set_from    # the gate is for who asks
+    from migrate import set_from  # the gate is for who asks
 
     with _snapshots() as ensure:
         found = set_from.settings_of(files[0], origin, settings, ensure)

@@ -195,8 +195,9 @@ def _imported(operator: Operator, device: str) -> Callable[..., Any]:
     if operator.port and not operator.port.is_file():
         upstream = operator.upstream
         # what is made with options goes to a folder of its own, which the verbs that run an operator know
-        make = f"migrate verify {operator.name}" if upstream.asked else f"migrate port {upstream.release}:{upstream.path}"
-        raise NotPorted(f"{operator.name} runs the port of {upstream.path}, which has not been made; run: {make}")
+        make = f"verify {operator.name}" if upstream.asked else f"port {upstream.release}:{upstream.path}"
+        raise NotPorted(f"{operator.name} runs the port of {upstream.path}, which has not been made; run: "
+                        f"migrate {make}")
     if not place.endswith(".py"):
         return getattr(importlib.import_module(place), function)
     from ported_kernels import runtime

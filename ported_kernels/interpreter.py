@@ -101,7 +101,7 @@ def _patched() -> Iterator[None]:
         driver.set_active(OfflineDriver())
         if not hasattr(torch, "npu"):
             # FLA's modules ask torch for the module that bears the name of the driver's backend.
-            torch.npu = torch.cpu
+            setattr(torch, "npu", torch.cpu)        # noqa: B010  torch declares no such module
             undo.callback(delattr, torch, "npu")
         if hasattr(its, "_patch_lang"):
             # It walks triton.language on each call of each helper; once is enough, and takes milliseconds.

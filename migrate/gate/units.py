@@ -16,7 +16,6 @@ from migrate.errors import UsageError
 from migrate.gate import cache, process
 from migrate.gate.toolchain import Toolchain
 
-
 SPECIALISED = "specialised"     # below generated/: ports that operators made with options of their own
 
 
