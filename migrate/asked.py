@@ -85,17 +85,14 @@ def settings(words: Iterable[str]) -> tuple[Setting, ...]:
 
 
 def parse(options: str) -> Asked:
-    """The reverse of `str(Asked(...))`. Raises UsageError for anything else; strings with spaces are not supported."""
-    found: dict[str, list[str]] = {}
-    words = found.setdefault("", [])
+    """The reverse of `str(Asked(...))`, for text without spaces in it. Raises UsageError for anything else."""
+    words: dict[str, list[str]] = {}
+    option = ""
     for word in options.split():
-        if word.startswith("--"):
-            words = found.setdefault(word, [])
-        else:
-            words.append(word)
-    asked = Asked(settings(found.pop("--set", ())),
-                  tuple(name for word in found.pop("--split", ()) for name in word.split(",")),
-                  found.pop("--copy-operands", None) == [])
-    if any(found.values()) or found.keys() - {""}:
-        raise UsageError(f"{options!r}: expected --set NAME=VALUE..., --split NAMES and --copy-operands")
+        option = word if word.startswith("--") else option
+        words.setdefault(option, []).extend([] if word == option else [word])
+    asked = Asked(settings(words.get("--set", ())), tuple(",".join(words.get("--split", ())).split(","))
+                  if "--split" in words else (), "--copy-operands" in words)
+    if str(asked) != " ".join(options.split()):
+        raise UsageError(f"{options!r}: expected --set NAME=VALUE..., --split NAME,... and --copy-operands, in this order")
     return asked

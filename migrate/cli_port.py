@@ -5,6 +5,7 @@ import contextlib
 import enum
 import functools
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -126,7 +127,7 @@ def _with_recorded(files: Sequence[str], origin: str, settings: Settings) -> ask
     by_hand = {(setting.kernel, setting.name) for setting in wishes.settings}
     new = tuple(s for s in found.settings if not by_hand & {("", s.name), (s.kernel, s.name)})
     _note(f"--set-from {origin}: {found.launches} launches: " + (
-        "--set " + " ".join(map(str, new)) if new else "nothing that they agree on"))
+        "--set " + shlex.join(map(str, new)) if new else "nothing that they agree on"))
     for note in found.notes:
         _note(f"  {note}")
     return replace(wishes, settings=(*wishes.settings, *new))

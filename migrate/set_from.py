@@ -117,9 +117,10 @@ def _agreed(kernel: Kernel, launches: list[Launch]) -> tuple[list[Setting], list
 
 
 def _literal(value: Literal) -> bool:
-    """Whether `--set NAME=VALUE` can say it, and a header, which is split at spaces."""
-    return not isinstance(value, float) or math.isfinite(value) if not isinstance(value, str) else \
-        not any(c.isspace() for c in value)
+    """Whether `--set NAME=VALUE` can say it, and a header, whose options are split at spaces."""
+    if isinstance(value, str):
+        return not any(c.isspace() for c in value)
+    return not isinstance(value, float) or math.isfinite(value)
 
 
 def _listed(values: Iterator[Literal]) -> str:

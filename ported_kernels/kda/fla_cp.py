@@ -1,8 +1,8 @@
 """Launches of FLA's context-parallel kernels, at fixed length, from their port for K = V = 128 and chunks of 64.
 
-Upstream's wrappers launch them for packed sequences only, between collectives. The kernels are those of the port that
-the catalogue makes (`fla_cp_reference.UPSTREAM`); arguments are checked there as well: call these functions as
-`ported_kernels.fla_cp_state_summary` and `ported_kernels.fla_cp_state_grad_ext`.
+Upstream's wrappers launch them for packed sequences only, between collectives. The port is made with the options ASKED
+and lies at PORT; the verbs that run an operator make it. Arguments are checked by the catalogue: call these functions
+as `ported_kernels.fla_cp_state_summary` and `ported_kernels.fla_cp_state_grad_ext`.
 """
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def _port() -> ModuleType:
 
 
 def fla_cp_state_summary(key: torch.Tensor, w: torch.Tensor, u: torch.Tensor, gate: torch.Tensor,
-                         block_columns: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
+                         block_columns: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
     """What a part of the sequence makes of the state that comes in: S_out = S_ext + M @ S_in.
 
     Formulas as for `kda_split_state_summary`; the head of `w`, `u` and `gate` with index i takes head i // (HV / H) of
@@ -51,7 +51,7 @@ def fla_cp_state_summary(key: torch.Tensor, w: torch.Tensor, u: torch.Tensor, ga
 
 def fla_cp_state_grad_ext(query: torch.Tensor, key: torch.Tensor, w: torch.Tensor, gate: torch.Tensor,
                           grad_output: torch.Tensor, grad_value: torch.Tensor, scale: float,
-                          block_columns: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
+                          block_columns: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
     """What a part of the sequence makes of the gradient of the state: dS_in = dS_ext + dM @ dS_out.
 
     Formulas as for `kda_state_grad_ext`; dM is the transpose of M of `fla_cp_state_summary`. Heads as there.

@@ -32,7 +32,7 @@ def _for_each(head: torch.Tensor, heads: int) -> torch.Tensor:
 
 
 def fla_cp_state_summary_reference(key: torch.Tensor, w: torch.Tensor, u: torch.Tensor, gate: torch.Tensor,
-                                   block_columns: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
+                                   block_columns: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
     S_ext, M = kda_split_state_summary_reference(gate, _for_each(key, w.shape[2]), w, u, chunk_size=CHUNK_SIZE)
     assert S_ext is not None and M is not None
     return S_ext, M
@@ -40,7 +40,7 @@ def fla_cp_state_summary_reference(key: torch.Tensor, w: torch.Tensor, u: torch.
 
 def fla_cp_state_grad_ext_reference(
         query: torch.Tensor, key: torch.Tensor, w: torch.Tensor, gate: torch.Tensor, grad_output: torch.Tensor,
-        grad_value: torch.Tensor, scale: float, block_columns: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
+        grad_value: torch.Tensor, scale: float, block_columns: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
     query, key = (_for_each(x, w.shape[2]) for x in (query, key))
     dS_ext = kda_state_grad_ext_reference(query, key, w, gate, grad_output, grad_value, scale, chunk_size=CHUNK_SIZE)
     return dS_ext, kda_state_transition_reference(gate, key, w, chunk_size=CHUNK_SIZE).mT
@@ -76,7 +76,7 @@ def _build(seed: int, dtype: torch.dtype, T: int, heads: int, shared: int) -> In
     return {"key": key[:, :, ::shared].to(dtype), "w": w.to(dtype), "u": u.to(dtype), "gate": gate.float()}
 
 
-def _case(name: str, T: int, *changes: Change, backward: bool, block: int = 64, heads: int = 2,
+def _case(name: str, T: int, *changes: Change, backward: bool, block: int = 32, heads: int = 2,
           shared: int = 1) -> Case:
     def build(seed: int, dtype: torch.dtype) -> Inputs:
         inputs = _build(seed, dtype, T, heads, shared)
@@ -97,7 +97,7 @@ def _case(name: str, T: int, *changes: Change, backward: bool, block: int = 64, 
 def _cases(backward: bool) -> tuple[Case, ...]:
     return (
         *(_case(f"T{T}", T, backward=backward) for T in (64, 100, 256, 1000)),
-        *(_case(f"T{T}, blocks of 32", T, backward=backward, block=32) for T in (64, 100)),
+        *(_case(f"T{T}, blocks of 64", T, backward=backward, block=64) for T in (64, 100)),
         _case("one token", 1, backward=backward),
         _case("T65, one head", 65, backward=backward, heads=1),
         _case("T130, two heads to a key", 130, backward=backward, heads=4, shared=2),
