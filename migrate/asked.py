@@ -94,5 +94,6 @@ def parse(options: str) -> Asked:
     asked = Asked(settings(words.get("--set", ())), tuple(",".join(words.get("--split", ())).split(","))
                   if "--split" in words else (), "--copy-operands" in words)
     if str(asked) != " ".join(options.split()):
-        raise UsageError(f"{options!r}: expected --set NAME=VALUE..., --split NAME,... and --copy-operands, in this order")
+        raise UsageError(f"{options!r}: expected --set NAME=VALUE..., --split NAME,... and --copy-operands, in this "
+                         "order")
     return asked

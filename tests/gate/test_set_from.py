@@ -63,7 +63,8 @@ def test_what_is_set_by_hand_wins(port, tmp_path: Path) -> None:
 def test_cases_in_a_file_of_their_own(port, tmp_path: Path) -> None:
     """Only one value of EVEN, now."""
     cases = tmp_path / "even_cases.py"
-    cases.write_text("import torch\n\n\ndef cases():\n    yield 'even', lambda module: module.scale(torch.zeros(9), True)\n")
+    cases.write_text("import torch\n\n\ndef cases():\n"
+                     "    yield 'even', lambda module: module.scale(torch.zeros(9), True)\n")
     run = port(KERNELS, "--set-from", cases)
     assert run.code == 0 and "scale_kernel.EVEN=True" in run.err
     assert "if EVEN:" not in (tmp_path / "out/constants.py").read_text()
@@ -83,8 +84,10 @@ def test_cases_of_an_operator(chain: Toolchain, monkeypatch: pytest.MonkeyPatch)
     ("def cases(:\n", 2, "line 1: "),
     ("def cases():\n    return ()\n", 2, "it has no cases"),
     ("def cases():\n    yield 'idle', lambda module: None\n", 2, "no case launches a kernel of constants.py"),
-    ("def cases():\n    yield 'bad', lambda module: module.nope()\n", 3, "recording failed: bad: AttributeError: module"),
-    ("def cases():\n    raise ValueError('x y')\n    yield\n", 3, "recording failed: the cases of odd.py: ValueError: x y"),
+    ("def cases():\n    yield 'bad', lambda module: module.nope()\n", 3,
+     "recording failed: bad: AttributeError: module"),
+    ("def cases():\n    raise ValueError('x y')\n    yield\n", 3,
+     "recording failed: the cases of odd.py: ValueError: x y"),
 ])
 def test_cases_that_say_nothing(port, tmp_path: Path, text: str, code: int, message: str) -> None:
     cases = tmp_path / "odd.py"
@@ -107,8 +110,8 @@ def test_usage(port, arguments: list[str], message: str) -> None:
 
 def test_nothing_of_the_file_is_imported_here(chain: Toolchain, tmp_path: Path) -> None:
     """Recording is the business of a child process: the command itself runs where torch and triton cannot."""
-    done = subprocess.run([sys.executable, "-c", "import sys; sys.modules |= {'torch': None, 'triton': None}\n"
-                           "from migrate.cli import main\nmain()", "port", KERNELS, "--set-from", KERNELS, "-o", tmp_path],
+    without = "import sys; sys.modules |= {'torch': None, 'triton': None}\nfrom migrate.cli import main\nmain()"
+    done = subprocess.run([sys.executable, "-c", without, "port", KERNELS, "--set-from", KERNELS, "-o", tmp_path],
                           capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == 0, done.stderr
     assert "clear_kernel.BLOCK=64" in done.stderr

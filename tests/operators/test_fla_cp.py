@@ -66,7 +66,7 @@ def test_a_wrong_value_does_not_launch(port):
     z = torch.zeros(1, 64, 1, 64)
     with runtime.on("cpu"):
         module = runtime.load(port, "cpu", catalog.PACKAGE.parent)
-        with pytest.raises(Exception, match="static_assert|Assertion"):
+        with pytest.raises(Exception, match=r"static_assert|Assertion"):
             module.pre_process_fwd_kernel_merged[(1, 1)](
                 k=z, v=z, w=z, g=None, gk=z, bg=None, u=z, hm=torch.zeros(1, 64, 128), cu_seqlens=None, T=64, H=1,
                 HV=1, K=64, V=64, BT=64, BLOCK_SIZE=32, BK1=64, MULTI_SEQS=False)
