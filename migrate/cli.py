@@ -69,26 +69,34 @@ class Device(StrEnum):
     cpu = "cpu"
     cuda = "cuda"
     npu = "npu"
+    vnpu = "vnpu"
 
 
 @app.command()
 def verify(
     targets: Annotated[list[str], typer.Argument(metavar="OPERATOR|FILE|all")],
-    device: Annotated[Device, typer.Option(help="Where kernels run; cpu: Triton's interpreter.")] = Device.cpu,
+    device: Annotated[Device, typer.Option(
+        help="Where kernels run; cpu: Triton's interpreter; vnpu: compiled for Ascend, and run without a card.",
+    )] = Device.cpu,
     seed: Annotated[int, typer.Option(help="Seed of the random inputs.")] = 0,
     format: Annotated[VerifyFormat, typer.Option(help="Form of the report.")] = VerifyFormat.text,
     dtype: Annotated[list[str] | None, typer.Option(help="Only this dtype; repeatable.")] = None,
     case: Annotated[list[str] | None, typer.Option(help="Only this case, by name; repeatable.")] = None,
     time_limit: Annotated[float, typer.Option(min=1.0, help="Seconds for one case.")] = 60.0,
+    target: Annotated[str, typer.Option(help="vnpu: the card it stands in for; Ascend910B2 if not given.")] = "",
+    programs: Annotated[str, typer.Option(
+        metavar="0,1,last", help="vnpu: only these programs of each launch; what they wrote is compared.")] = "",
 ) -> None:
     """Run operators on a device and compare them with their float64 references.
 
     FILE is a file of a pinned release: its port runs, and is made first where it is missing or out of date.
-    Exit code 0: every case passed. 5: one failed. 2: the device is not there, and nothing was tried.
+    Exit code 0: every case passed. 5: one failed. 2: the device is not there, and nothing was tried. 1: a case was
+    not tried, on vnpu because a kernel does not compile.
     """
     from migrate.verify.command import run
 
-    raise typer.Exit(run(targets, device.value, seed, format.value, dtype or (), case or (), time_limit))
+    raise typer.Exit(run(targets, device.value, seed, format.value, dtype or (), case or (), time_limit,
+                         target, programs))
 
 
 @app.command(add_help_option=False, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})

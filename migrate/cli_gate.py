@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from migrate.gate import command, toolchain
+from migrate.gate import command, process, toolchain
 from migrate.gate.doctor import abilities
 from migrate.report import doctor as doctor_report
 from migrate.report import gate as report
@@ -39,6 +39,10 @@ def check(
                                                  show_default=False)] = 0,
     jobs: Annotated[int, typer.Option("--jobs", "-j", help="Compiles at a time. [one a core]", show_default=False)] = 0,
     no_cache: Annotated[bool, typer.Option("--no-cache", help="Compile again.")] = False,
+    trace: Annotated[Path | None, typer.Option(metavar="OUT.json", help="Run one program of the first case (choose by "
+                                               "--case) on the virtual NPU: a trace of it, for Perfetto.")] = None,
+    reduce: Annotated[Path | None, typer.Option(metavar="FOLDER", help="Where the program and Triton's interpreter "
+                                                "disagree: shrink the kernel, into an empty folder.")] = None,
 ) -> None:
     """The real Ascend compiler's verdict, with no NPU.
 
@@ -55,6 +59,22 @@ def check(
     2  wrong usage, or no compiler here
     4  something failed, or got worse than the baseline
     """
+    if trace:
+        from migrate.vnpu import trace_command  # needs numpy, which a person who only ports may not have
+
+        for line in trace_command.run(names, trace, toolchain.find(), target=(target or [""])[0], only=case,
+                                      case_files=cases or (), root=root):
+            print(line)
+        return
+    if reduce:
+        from migrate.vnpu import reduce_command
+
+        limits = process.Limits(time_limit, int(memory_limit * 2**30) if memory_limit else process.Limits().memory)
+        with command.progress() as say:
+            for line in reduce_command.run(names, reduce, toolchain.find(), target=(target or [""])[0], only=case,
+                                           case_files=cases or (), root=root, limits=limits, progress=say):
+                print(line)
+        return
     result = command.run(names, target_names=target or (), all_targets=all_targets, only=case, case_files=cases or (),
                          root=root, baseline=baseline, time_limit=time_limit, memory_limit=memory_limit, jobs=jobs,
                          use_cache=not no_cache)

@@ -71,10 +71,10 @@ def run(operator: Operator, case: catalog.Case, dtype: torch.dtype, device: str,
     inputs = {name: _to(value, device) for name, value in case.build(seed, dtype).items()}
     came = [f"  in   {name:<12} {describe(value)}" for name, value in inputs.items()]
     wrapper(**{name: value.clone() if name in operator.mutates else value for name, value in inputs.items()})
-    _wait(device)
+    runtime.wait(device)
     started = time.perf_counter()
     outputs = wrapper(**inputs)
-    _wait(device)
+    runtime.wait(device)
     seconds = time.perf_counter() - started
     lines = [f"{operator.name}, case {case.name!r}, {short(dtype)}, seed {seed}, on {device} "
              f"({runtime.properties(device).arch})", *came]
@@ -86,7 +86,7 @@ def run(operator: Operator, case: catalog.Case, dtype: torch.dtype, device: str,
 def _to(value: Any, device: str) -> Any:
     if isinstance(value, tuple):
         return tuple(_to(one, device) for one in value)
-    return value.to(device) if isinstance(value, torch.Tensor) else value
+    return value.to(runtime.home(device)) if isinstance(value, torch.Tensor) else value
 
 
 def describe(value: Any) -> str:
@@ -95,11 +95,6 @@ def describe(value: Any) -> str:
     if not isinstance(value, torch.Tensor):
         return repr(value)
     return f"{list(value.shape)} {short(value.dtype)}, norm {float(value.float().norm()):.6g}"
-
-
-def _wait(device: str) -> None:
-    if device != "cpu":
-        getattr(torch, device).synchronize()
 
 
 if __name__ == "__main__":

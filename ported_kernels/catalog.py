@@ -149,8 +149,10 @@ class Operator:
         """The function to call; a file is imported for `device`. Raises NotPorted when there is no port yet."""
         run = _imported(self, device)
         if self.signature:
-            return self.function
-        return _within(run, device) if self.wrapper.rpartition(":")[0].endswith(".py") else run
+            run = self.function
+        elif self.wrapper.rpartition(":")[0].endswith(".py"):
+            return _within(run, device)
+        return _where(run, device)
 
     @property
     def function(self) -> Callable[..., Any]:
@@ -160,7 +162,7 @@ class Operator:
 
     def trial(self, device: str) -> Callable[..., Any]:
         """What takes a case's inputs: the function; of an autograd function, both ways."""
-        return _both_ways(self, self.load(device)) if self.gradients else self.load(device)
+        return _where(_both_ways(self, self.load(device)), device) if self.gradients else self.load(device)
 
     def results(self, returned: Any, inputs: Inputs) -> tuple[Any, ...]:
         """What a call returned, tuples in it spread out, and the outputs it left in its inputs: as `outputs` has
@@ -209,7 +211,7 @@ def _imported(operator: Operator, device: str) -> Callable[..., Any]:
 
 
 def _within(function: Callable[..., Any], device: str) -> Callable[..., Any]:
-    """The function of a file that was not written for `runtime.on`, such as a port, inside it."""
+    """A function that does not enter `device` by itself, inside `runtime.on`: that of a port, for one."""
     from ported_kernels import runtime
 
     @wraps(function)
@@ -218,6 +220,11 @@ def _within(function: Callable[..., Any], device: str) -> Callable[..., Any]:
             return function(*given, **more)
 
     return call
+
+
+def _where(function: Callable[..., Any], device: str) -> Callable[..., Any]:
+    """Tensors of the virtual NPU are on the CPU, so a wrapper cannot tell from them that it is meant."""
+    return _within(function, device) if device == "vnpu" else function
 
 
 @cache

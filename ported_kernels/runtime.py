@@ -1,9 +1,11 @@
 """Where kernels run: which devices there are, how large they are, and entering one.
 
-Three devices, one code path: a wrapper checks its arguments, opens `on(tensor.device)` and launches.
+Four devices, one code path: a wrapper checks its arguments, opens `on(tensor.device)` and launches.
 - `npu`: torch_npu and triton-ascend; torch_npu is imported when an NPU is first asked for, not before;
 - `cuda`: triton;
-- `cpu`: Triton's interpreter (see interpreter.py). Nothing is to be set in the environment.
+- `cpu`: Triton's interpreter (see interpreter.py). Nothing is to be set in the environment;
+- `vnpu`: the virtual NPU of `migrate.vnpu`, which compiles each launch for an Ascend card and runs what the compiler
+  made. Its tensors are on the CPU (`home`), so a wrapper is called inside `on("vnpu")`, which it then leaves alone.
 
     with runtime.on(x.device):
         kernel[(runtime.vector_programs(x.device, tasks),)](x, ...)
@@ -30,7 +32,7 @@ import torch
 
 from ported_kernels import interpreter
 
-DEVICES = ("npu", "cuda", "cpu")
+DEVICES = ("npu", "cuda", "cpu", "vnpu")
 KIB = 1024
 
 # Unified Buffer of one vector core; AscendNPU-IR, NPUTargetSpec.td (248 KB usable on the 950 family).
@@ -53,20 +55,33 @@ class Properties:
 
 
 def why_not(device: str) -> str | None:
-    """Why nothing can run on `device` ("npu", "cuda" or "cpu") here, or None when it can."""
+    """Why nothing can run on `device` (one of DEVICES) here, or None when it can."""
     if device not in DEVICES:
         raise ValueError(f"device: expected one of {', '.join(DEVICES)}, got {device!r}")
     if device == "cpu":
         return interpreter.unusable()
+    if device == "vnpu":
+        return _virtual().unusable()
     return _why_no_npu() if device == "npu" else _why_no_cuda()
 
 
 def default_device() -> str:
-    """The first of npu, cuda, cpu that is there."""
-    for device in DEVICES:
+    """The first of npu, cuda, cpu that is there; the virtual NPU is asked for by name."""
+    for device in DEVICES[:3]:
         if why_not(device) is None:
             return device
-    raise DeviceUnavailable("; ".join(f"{device}: {why_not(device)}" for device in DEVICES))
+    raise DeviceUnavailable("; ".join(f"{device}: {why_not(device)}" for device in DEVICES[:3]))
+
+
+def home(device: str) -> str:
+    """Where the tensors of `device` are, as torch names it."""
+    return "cpu" if device == "vnpu" else device
+
+
+def wait(device: str) -> None:
+    """Until all that was launched on `device` is done."""
+    if home(device) != "cpu":
+        getattr(torch, device).synchronize()
 
 
 def require(device: str) -> None:
@@ -79,10 +94,13 @@ def properties(device: str) -> Properties:
     """Core counts and Unified Buffer size, asked once.
 
     The CPU counts as few cores, because its programs run one after another and several tasks to a program
-    show more. While launches are recorded for the compiler, it has the cores of the NPU that the active
-    driver names.
+    show more. While launches are recorded for the compiler, or run on the virtual NPU, it has the cores of the NPU
+    that the active driver names.
     """
     require(device)
+    if device == "vnpu":
+        with on(device):
+            return _npu_properties()
     return _npu_properties() if device == "cpu" and interpreter.recording() else _properties(device)
 
 
@@ -106,13 +124,13 @@ def _properties(device: str) -> Properties:
 
 
 # A GPU hides latency with several programs on one multiprocessor; an Ascend core runs one at a time.
-PROGRAMS_PER_CORE = {"npu": 1, "cuda": 16, "cpu": 1}
+PROGRAMS_PER_CORE = {"npu": 1, "cuda": 16, "cpu": 1, "vnpu": 1}
 
 
 def vector_programs(device: torch.device | str, tasks: int) -> int:
     """Programs of a one-dimensional grid for vector kernels that loop over `tasks`: one for each physical
     vector core, never more than there are tasks."""
-    kind = torch.device(device).type
+    kind = _kind(device)
     return max(1, min(tasks, properties(kind).vector_cores * PROGRAMS_PER_CORE[kind]))
 
 
@@ -128,12 +146,23 @@ def launch_options(device: torch.device | str, **options: Any) -> dict[str, Any]
 
 
 def on(device: torch.device | str) -> AbstractContextManager:
-    """Launches inside go to `device`; on the CPU, to Triton's interpreter."""
-    device = torch.device(device)
-    require(device.type)
-    if device.type == "cpu":
+    """Launches inside go to `device`; on the CPU, to Triton's interpreter, unless an outer `on("vnpu")` has them."""
+    kind = _kind(device)
+    require(kind)
+    if kind == "cpu":
         return interpreter.interpreted()
-    return getattr(torch, device.type).device(device)
+    if kind == "vnpu":
+        return _virtual().entered()
+    return getattr(torch, kind).device(torch.device(device))
+
+
+def _kind(device: torch.device | str) -> str:
+    """The type of a device; torch has no name for the virtual NPU."""
+    return "vnpu" if device == "vnpu" else torch.device(device).type
+
+
+def _virtual() -> ModuleType:
+    return importlib.import_module("migrate.vnpu.device")
 
 
 def device_of(what: torch.Tensor | torch.device | str | int | None) -> AbstractContextManager:

@@ -22,7 +22,7 @@ def run(names: Sequence[str], *, target_names: Sequence[str], all_targets: bool,
                               **({"jobs": jobs} if jobs else {}), use_cache=use_cache)
     chosen = units.resolve(names, chain, case_files=case_files, root=root,
                            note=lambda text: print(f"migrate: {text}", file=sys.stderr))
-    with _progress() as say:
+    with progress() as say:
         result = check.check(chosen, chain, settings, say)
     if baseline:
         result.regressions = baselines.regressions(baseline, result.verdicts)
@@ -37,7 +37,7 @@ def _targets(named: Sequence[str], all_of_them: bool) -> tuple[str, ...]:
 
 
 @contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
+def progress() -> Iterator[Callable[[str], None]]:
     """A line that says what is being done, on a terminal only."""
     console = Console(stderr=True)
     if not sys.stderr.isatty():

@@ -41,6 +41,7 @@ class Line:
     address_ops: list[str] = field(default_factory=list)    # "remsi", ... in addresses computed for each transfer
     syncs: int = 0
     locks: int = 0
+    unplanned: int = 0                                      # buffers of a core that were given no address
     cycles: int = 0
 
 
@@ -124,6 +125,8 @@ class _Reader:
                 self._call(op, place, times, rounds, extracted)
             elif name == "hivm.hir.pointer_cast":
                 self._buffer(op)
+            elif name == "memref.alloc":
+                self._line(place).unplanned += hivm.space(op.results[0].type) in ("ub", "cbuf", "cc")
             elif name == "arith.select" and op.results[0].type.name == "memref":
                 self.multi_buffered |= hivm.space(op.results[0].type) in ("ub", "cbuf", "cc")
             elif name in ("hivm.hir.sync_block_set", "hivm.hir.sync_block_wait", "hivm.hir.sync_block"):

@@ -120,6 +120,9 @@ def run(argv: Sequence[str | os.PathLike[str]], limits: Limits, *, env: Mapping[
                                  env=env, cwd=cwd, start_new_session=True)
         with contextlib.suppress(OSError, ValueError):
             resource.prlimit(child.pid, resource.RLIMIT_CORE, (0, 0))
+            if not progress:        # should we be killed ourselves, it ends by itself
+                most = int(2 * limits.cpu_s) + 10
+                resource.prlimit(child.pid, resource.RLIMIT_CPU, (most, most))
             # should the machine run short in between two polls, these go first
             Path(f"/proc/{child.pid}/oom_score_adj").write_text("1000")
         killed = ""

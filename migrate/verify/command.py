@@ -5,20 +5,24 @@ import sys
 from collections.abc import Sequence
 
 from migrate.errors import UsageError
+from migrate.gate import targets
 from migrate.verify import report as reports
 from migrate.verify import target
-from migrate.verify.pool import verify
+from migrate.verify.pool import Virtual, verify
 from migrate.verify.result import CaseResult
+from migrate.vnpu.machine import parse_programs
 from ported_kernels import runtime
 from ported_kernels.arguments import short
 
 
 def run(targets: Sequence[str], device: str, seed: int, format: str, dtypes: Sequence[str],
-        cases: Sequence[str], time_limit: float) -> int:
-    """Prints the report on stdout and returns the exit code."""
+        cases: Sequence[str], time_limit: float, npu: str = "", programs: str = "") -> int:
+    """Prints the report on stdout and returns the exit code. `npu` and `programs` are for the virtual NPU: which card
+    it stands in for, and which programs of each launch are run."""
     from rich.console import Console
     from rich.progress import Progress
 
+    virtual = _virtual(device, npu, programs)
     operators = list({found.name: found for name in targets for found in target.find(name)}.values())
     _known("dtype", dtypes, {short(dtype) for operator in operators for dtype in operator.dtypes})
     _known("case", cases, {case.name for operator in operators for case in operator.cases})
@@ -34,9 +38,20 @@ def run(targets: Sequence[str], device: str, seed: int, format: str, dtypes: Seq
             progress.update(bar, advance=1, description=f"{result.operator} {result.dtype}")
 
         report = verify(operators, device, seed, dtypes=dtypes, cases=cases, time_limit=time_limit,
-                        on_result=advance)
+                        virtual=virtual, on_result=advance)
     print(reports.as_json(report) if format == "json" else reports.as_text(report))
     return report.exit_code
+
+
+def _virtual(device: str, npu: str, programs: str) -> Virtual | None:
+    if device != "vnpu":
+        if npu or programs:
+            raise UsageError(f"--target and --programs are for --device vnpu, not for {device}")
+        return None
+    found = targets.get(npu or targets.DEFAULT)
+    if found.family == "A5":
+        raise UsageError(f"{found.name}: the virtual NPU does not read the HIVM of the 950 family")
+    return Virtual(found.name, parse_programs(programs) if programs else None)
 
 
 def _known(what: str, asked: Sequence[str], known: set[str]) -> None:

@@ -13,9 +13,10 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
+from migrate.gate import targets
 from migrate.verify.result import CaseResult, Verdict
 from ported_kernels import runtime
 from ported_kernels.arguments import short
@@ -30,16 +31,27 @@ class Report:
     device: str
     seed: int
     results: list[CaseResult] = field(default_factory=list)
+    missing: str | None = None       # why the device is not there
 
     def count(self, verdict: Verdict) -> int:
         return sum(result.verdict == verdict for result in self.results)
 
     @property
     def exit_code(self) -> int:
-        """5 when something failed, 2 when something was not tried (the environment is off), else 0."""
+        """5 when something failed, 2 when the device is not there, 1 when something could not be tried, else 0."""
         if self.count(Verdict.FAILED):
             return 5
-        return 2 if self.count(Verdict.NOT_TRIED) or not self.results else 0
+        if self.missing or not self.results:
+            return 2
+        return 1 if self.count(Verdict.NOT_TRIED) else 0
+
+
+@dataclass(frozen=True)
+class Virtual:
+    """The virtual NPU of a run: which card it stands in for, and which programs of a launch are run (None: all)."""
+
+    target: str
+    programs: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)      # one object, one job: hashable by identity
@@ -49,11 +61,13 @@ class _Job:
     dtype: str
     device: str
     seed: int
+    virtual: Virtual | None = None
 
     def line(self) -> str:
         return json.dumps({"operator": self.operator.name, "case": self.case, "dtype": self.dtype,
                            "device": self.device, "seed": self.seed,
-                           "contract": self.operator.contract and str(self.operator.contract)}) + "\n"
+                           "contract": self.operator.contract and str(self.operator.contract),
+                           "virtual": asdict(self.virtual) if self.virtual else None}) + "\n"
 
     def without_run(self, verdict: Verdict, reason: str) -> CaseResult:
         return CaseResult(self.operator.name, self.case, self.dtype, self.device, self.seed,
@@ -62,13 +76,16 @@ class _Job:
 
 def verify(operators: Sequence[Operator], device: str, seed: int = 0, *, dtypes: Sequence[str] = (),
            cases: Sequence[str] = (), time_limit: float = 60.0, at_once: int | None = None,
+           virtual: Virtual | None = None,
            on_result: Callable[[CaseResult], None] = lambda result: None) -> Report:
     """Tries every case and dtype of `operators` on `device`; `time_limit` is seconds for one case.
 
     `dtypes` and `cases` (exact names) narrow it. Where the device is not there, each case is reported as not
     tried, with the reason, and no child is started.
     """
-    jobs = [_Job(operator, case.name, dtype, device, seed)
+    if device == "vnpu" and virtual is None:
+        virtual = Virtual(targets.DEFAULT)
+    jobs = [_Job(operator, case.name, dtype, device, seed, virtual)
             for operator in operators
             for dtype in map(short, operator.dtypes) if not dtypes or dtype in dtypes
             for case in operator.cases if not cases or case.name in cases]
@@ -82,8 +99,8 @@ def verify(operators: Sequence[Operator], device: str, seed: int = 0, *, dtypes:
         for job in jobs:
             note(job, job.without_run(Verdict.NOT_TRIED, missing))
     else:
-        # A device other than the CPU is not shared: one child at a time keeps times and memory honest.
-        count = at_once or (min(4, os.cpu_count() or 1) if device == "cpu" else 1)
+        # A card is not shared: one child at a time keeps times and memory honest.
+        count = at_once or (min(4, os.cpu_count() or 1) if runtime.home(device) == "cpu" else 1)
         waiting: queue.SimpleQueue[_Job] = queue.SimpleQueue()
         for job in jobs:
             waiting.put(job)
@@ -99,7 +116,7 @@ def verify(operators: Sequence[Operator], device: str, seed: int = 0, *, dtypes:
             stop.set()      # interrupted: the threads see to their children
             for thread in threads:
                 thread.join()
-    return Report(device, seed, [found[job] for job in jobs])
+    return Report(device, seed, [found[job] for job in jobs], missing)
 
 
 def _work(waiting: queue.SimpleQueue[_Job], time_limit: float, note: Callable[[_Job, CaseResult], None],
@@ -118,7 +135,7 @@ def _work(waiting: queue.SimpleQueue[_Job], time_limit: float, note: Callable[[_
             except _ChildEnded as error:
                 result = job.without_run(Verdict.FAILED, str(error))
             # After a fault the process is not to be trusted: a device error outlives the launch behind it.
-            if result.verdict == Verdict.FAILED and (job.device != "cpu" or not result.outputs):
+            if result.verdict == Verdict.FAILED and (runtime.home(job.device) != "cpu" or not result.outputs):
                 child.end()
                 child = None
             note(job, result)

@@ -10,8 +10,13 @@ from torch.overrides import TorchFunctionMode
 
 from migrate.verify.compare import compare
 from migrate.verify.result import CaseResult, OutputResult, Verdict
+from migrate.vnpu.device import Device, NotCompiled
+from migrate.vnpu.device import current as device_of_launches
+from ported_kernels import runtime
 from ported_kernels.arguments import short
 from ported_kernels.catalog import Case, Inputs, Operator, spread
+
+MOST_NOTES = 3
 
 
 def try_case(operator: Operator, case: Case, dtype: torch.dtype, device: str, seed: int,
@@ -30,33 +35,53 @@ def try_case(operator: Operator, case: Case, dtype: torch.dtype, device: str, se
     there = {name: _there(value, device) for name, value in inputs.items()}
     before = {name: storage_bytes(value) for name, value in _tensors(there)}
     started = time.perf_counter()
+    virtual = device_of_launches() if device == "vnpu" else None
+    if virtual:
+        virtual.take()      # what was launched before is another case's
     try:
         with EmptyIsNan():
             got = operator.results(run(**there), there)
-        _wait(device)
+        runtime.wait(device)
+    except NotCompiled as error:
+        return result(Verdict.NOT_TRIED, str(error), [], None)
     except Exception as error:
         return result(Verdict.FAILED, f"{type(error).__name__}: {error}", [], None)
     seconds = time.perf_counter() - started
+    launches = virtual.take() if virtual else []
 
     if len(got) != len(want):
         return result(Verdict.FAILED, f"{len(got)} outputs, {len(want)} expected", [], seconds)
-    outputs, reasons = [], []
+    outputs, reasons = [], [str(finding) for launch in launches for finding in launch.errors]
     for name, ref, out in zip(operator.outputs, want, got, strict=False):     # options leave the last ones out
         bound = operator.tolerance(name, dtype)
         if ref is None:
             if out is not None:
                 reasons.append(f"{name}: expected None, got {type(out).__name__}")
             continue
+        if virtual and virtual.settings.options.programs is not None:
+            ref, out = _computed(ref, out, virtual)
         found = compare(name, ref, out, bound.ratio, rtol=bound.rtol, atol=bound.atol,
                         dtype=operator.output_dtype(name, inputs))
         outputs.append(OutputResult(name, found.ratio, found.largest, bound.ratio, found.objection))
         if found.objection:
             reasons.append(f"{name}: {found.objection}")
+    if reasons:     # harmless by themselves, but likely causes of what is wrong
+        reasons += [f"note: {finding}" for launch in launches for finding in launch.findings
+                    if finding not in launch.errors][:MOST_NOTES]
     reasons += _touched(operator, there, before)
     reasons += [f"{name}: documented as changed in place, but another tensor was returned"
                 for name, out in zip(operator.outputs, got, strict=False)
                 if name in operator.mutates and out is not there.get(name, out)]
     return result(Verdict.FAILED if reasons else Verdict.PASSED, "; ".join(reasons) or None, outputs, seconds)
+
+
+def _computed(ref: torch.Tensor, out: Any, virtual: Device) -> tuple[torch.Tensor, Any]:
+    """Reference and output where the programs that were run, which are not all, wrote the output; the rest of them is
+    left out. Nothing is left of an output that no launch wrote: the reference then stands against emptiness."""
+    if not isinstance(out, torch.Tensor) or out.shape != ref.shape:
+        return ref, out
+    where = virtual.written(out)
+    return (ref[where], out[where]) if where.any() else (ref, out[where])
 
 
 def _touched(operator: Operator, there: Inputs, before: dict[str, torch.Tensor]) -> list[str]:
@@ -105,7 +130,7 @@ def to_device(value: Any, device: str) -> Any:
     if not isinstance(value, torch.Tensor):
         return value
     count = value.untyped_storage().nbytes() // value.element_size()
-    home = value.as_strided((count,), (1,), 0).clone().to(device)
+    home = value.as_strided((count,), (1,), 0).clone().to(runtime.home(device))
     return home.as_strided(value.shape, value.stride(), value.storage_offset())
 
 
@@ -123,8 +148,3 @@ class EmptyIsNan(TorchFunctionMode):
             elif made.dtype != torch.bool:
                 made.fill_(torch.iinfo(made.dtype).max)
         return made
-
-
-def _wait(device: str) -> None:
-    if device != "cpu":
-        getattr(torch, device).synchronize()

@@ -12,6 +12,8 @@ from pathlib import Path
 import torch
 
 from migrate.verify.trial import try_case
+from migrate.vnpu import device
+from migrate.vnpu.machine import Options
 from ported_kernels import catalog
 
 
@@ -24,6 +26,10 @@ def main() -> None:
     for line in sys.stdin:
         job = json.loads(line)
         contract = job.get("contract")
+        if virtual := job.get("virtual"):
+            programs = virtual["programs"]
+            options = Options(programs=None if programs is None else tuple(programs))
+            device.configure(device.Settings(virtual["target"], options, strict=False))
         operator = catalog.from_file(Path(contract)) if contract else catalog.get(job["operator"])
         result = try_case(operator, operator.case(job["case"]), getattr(torch, job["dtype"]), job["device"],
                           job["seed"])

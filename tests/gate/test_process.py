@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -44,12 +45,17 @@ def test_memory_of_children_counts_and_they_die_too(tmp_path: Path) -> None:
     note = tmp_path / "pid"
     child = f"import os, time; open({str(note)!r}, 'w').write(str(os.getpid())); x = bytearray(10**9); time.sleep(60)"
     assert python(f"import subprocess, sys; subprocess.run([sys.executable, '-c', {child!r}])").killed == "memory"
-    state = Path(f"/proc/{note.read_text()}/stat")
+    assert gone(note.read_text()), "the child of a killed program lives on"
+
+
+def gone(pid: str) -> bool:
+    """Whether a process ends, within five seconds; one that nobody has waited for is gone, too."""
+    state = Path(f"/proc/{pid}/stat")
     for _ in range(50):
         if not state.exists() or state.read_text().rpartition(")")[2].split()[0] == "Z":
-            return
+            return True
         time.sleep(0.1)
-    raise AssertionError("the child of a killed program lives on")
+    return False
 
 
 def test_a_signal_is_a_crash() -> None:
@@ -72,3 +78,28 @@ def test_a_fork_that_dies_says_so() -> None:
             pass
 
     assert process.run_forked(hang, QUICK, lambda: 0).killed == "time"
+
+
+def test_a_program_ends_by_itself_when_we_are_killed() -> None:
+    code = "import resource, time; time.sleep(0.3); print(resource.getrlimit(resource.RLIMIT_CPU)[0])"
+    assert python(code, Limits(cpu_s=3)).stdout.strip() == "16"
+
+
+def test_a_terminated_command_leaves_nothing_running(tmp_path: Path) -> None:
+    """As by `timeout`: the command line takes SIGTERM as an interrupt, and what it started dies with it."""
+    pid = tmp_path / "pid"
+    worker = f"import os, time; open({str(pid)!r}, 'w').write(str(os.getpid())); time.sleep(60)"
+    script = tmp_path / "migrate_cli.py"
+    script.write_text(
+        "import sys, types, migrate\n"
+        "from migrate.gate.process import Limits, run\n"
+        f"def main(): run([sys.executable, '-c', {worker!r}], Limits(cpu_s=30))\n"
+        "sys.modules['migrate.cli'] = types.SimpleNamespace(main=main)\n"
+        "from migrate.__main__ import main\n"
+        "main()\n")
+    command = subprocess.Popen([sys.executable, str(script)], stderr=subprocess.DEVNULL)
+    while not (pid.exists() and pid.read_text()):
+        time.sleep(0.02)
+    command.terminate()
+    assert command.wait(30) != 0
+    assert gone(pid.read_text())

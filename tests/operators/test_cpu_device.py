@@ -205,7 +205,7 @@ def test_an_environment_without_an_interpreter_is_told(monkeypatch):
 
 def test_devices():
     assert runtime.default_device() in runtime.DEVICES
-    with pytest.raises(ValueError, match="device: expected one of npu, cuda, cpu, got 'tpu'"):
+    with pytest.raises(ValueError, match="device: expected one of npu, cuda, cpu, vnpu, got 'tpu'"):
         runtime.why_not("tpu")
     cpu = runtime.properties("cpu")
     assert cpu.ub_bytes == 1_572_864 // 8

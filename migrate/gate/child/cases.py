@@ -25,13 +25,13 @@ def of_file(path: Path, module: ModuleType) -> Iterator[Case]:
         yield name, partial(call, module)
 
 
-def of_operator(name: str) -> Iterator[Case]:
+def of_operator(name: str, device: str = "cpu") -> Iterator[Case]:
     """Every case of an operator, in every dtype it takes."""
     operator = importlib.import_module("ported_kernels.catalog").get(name)
     for case in operator.cases:
         for dtype in operator.dtypes:
-            yield f"{case.name} {str(dtype).removeprefix('torch.')}", partial(_call, operator, case, dtype)
+            yield f"{case.name} {str(dtype).removeprefix('torch.')}", partial(_call, operator, case, dtype, device)
 
 
-def _call(operator: Any, case: Any, dtype: Any) -> None:
-    operator.load("cpu")(**case.build(0, dtype))
+def _call(operator: Any, case: Any, dtype: Any, device: str) -> None:
+    operator.load(device)(**case.build(0, dtype))

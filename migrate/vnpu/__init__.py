@@ -1,0 +1,1 @@
+"""The virtual NPU: what Ascend's compiler made of a kernel, run on numpy, with no card."""

@@ -1,0 +1,197 @@
+"""What the virtual NPU found in compilers and kernels, each in a few lines, with forms beside it that are right."""
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import npu_kernels as kernels
+import pytest
+import torch
+
+from migrate.errors import MigrateError
+from migrate.verify import target
+from migrate.vnpu import device
+from migrate.vnpu.machine import Run
+from ported_kernels import catalog
+
+CHUNKS, B = 3, 32
+
+
+def states(products: torch.Tensor, decay: float = 1.0, initial: torch.Tensor | None = None,
+           after: bool = False) -> torch.Tensor:
+    """The sums before (or after) each product is added."""
+    state, found = torch.zeros(B, B).double() if initial is None else initial.double(), []
+    for product in products:
+        found.append(state)
+        state = state * decay + product
+        if after:
+            found[-1] = state
+    return torch.stack(found)
+
+
+@pytest.fixture
+def factors() -> tuple[torch.Tensor, torch.Tensor]:
+    draw = torch.Generator().manual_seed(0)
+    return torch.randn(CHUNKS, B, B, generator=draw), torch.randn(CHUNKS, B, B, generator=draw)
+
+
+def test_dropped_product(npu: device.Device, factors: tuple[torch.Tensor, torch.Tensor]) -> None:
+    """A sum that is stored before the product is added: the compiler ends well, without the product. What is stored
+    was never written."""
+    x, y = factors
+    out = torch.full((CHUNKS, B, B), float("nan"))
+    kernels.states_before[(1,)](x, y, out, CHUNKS, B=B)
+    (run,) = npu.take()
+    assert {finding.kind for finding in run.errors} == {"never written"}
+    assert "tl.store(states + chunk * B * B + at, state)" in source_line(run)
+    assert not torch.allclose(out.double(), states(x.double() @ y.double()))
+    (machine,) = (m for (fn, _), m in npu.machines.items() if fn == id(kernels.states_before))
+    assert isinstance(machine, device.Machine)
+    assert not any(site.name.startswith("mma") for function in machine.program.functions for site in function.sites)
+
+
+def source_line(run: Run) -> str:
+    file, _, line = run.errors[0].place.rpartition(":")
+    with open(file) as text:
+        return text.read().splitlines()[int(line) - 1]
+
+
+@pytest.mark.parametrize("form", ["decayed", "scaled", "from", "after"])
+def test_the_product_stays_in_other_forms(npu: device.Device, factors: tuple[torch.Tensor, torch.Tensor],
+                                          form: str) -> None:
+    x, y = factors
+    products, out = x.double() @ y.double(), torch.full((CHUNKS, B, B), float("nan"))
+    initial = torch.randn(B, B)
+    if form == "decayed":
+        kernels.states_decayed[(1,)](x, y, out, CHUNKS, B=B)
+        want = states(products, decay=0.5)
+    elif form == "scaled":
+        kernels.states_scaled[(1,)](x, y, out, CHUNKS, 1.0, B=B)
+        want = states(products)
+    elif form == "from":
+        kernels.states_from[(1,)](x, y, out, initial, CHUNKS, B=B)
+        want = states(products, initial=initial)
+    else:
+        kernels.states_after[(1,)](x, y, out, CHUNKS, B=B)
+        want = states(products, after=True)
+    (run,) = npu.take()
+    assert run.errors == []
+    assert torch.allclose(out.double(), want, rtol=1e-5, atol=1e-5)
+
+
+def test_ragged_product(npu: device.Device) -> None:
+    """A product of a tile of which M rows and M columns were loaded. The library computes all rows of it, but only
+    the columns that it is asked for: those past the last fractal of 16 are whatever L0C held, and are stored."""
+    a, out = torch.randn(20, 32), torch.full((64, 64), float("nan"))
+    kernels.ragged_product[(1,)](a, out, 20, B=64)
+    (run,) = npu.take()
+    assert [finding.kind for finding in run.errors] == ["never written"] and "L0C" in run.errors[0].message
+    want = a.double() @ a.double().T
+    assert torch.allclose(out[:20, :20].double(), want, rtol=1e-5, atol=1e-5)
+    assert bool((out[20:, :32] == 0).all()) and bool(out[:, 32:].isnan().all())
+
+
+def test_ragged_product_that_fills_its_fractals(npu: device.Device) -> None:
+    a, out = torch.randn(60, 32), torch.full((64, 64), float("nan"))
+    kernels.ragged_product[(1,)](a, out, 60, B=64)
+    (run,) = npu.take()
+    assert run.errors == []
+    assert bool((out[60:] == 0).all()) and bool((out[:, 60:] == 0).all())
+
+
+def test_an_atomic_after_a_product_is_added_twice(npu: device.Device) -> None:
+    """Where the vector cores do not share the rows of a tile, both do all the work. The compiler lets only one of them
+    store, but both add."""
+    a, b, out = torch.randn(32, 32), torch.randn(32, 32), torch.zeros(32)
+    kernels.added_sums[(1,)](a, b, out, B=32)
+    (run,) = npu.take()
+    assert [finding.kind for finding in run.errors] == ["added twice"] and run.errors[0].core == "AIV1"
+    once = (a.double() @ b.double()).sum(1) * 0.5
+    assert torch.allclose(out.double(), 2 * once, rtol=1e-4, atol=1e-4)
+
+
+def test_padded_columns_of_a_product(npu: device.Device) -> None:
+    """A product of N columns in a wider tile: the columns past N were never written, and a sum over them is poison,
+    although they are multiplied by zeros."""
+    a, b, weights, out = torch.randn(64, 32), torch.randn(32, 20), torch.randn(20), torch.zeros(64)
+    kernels.padded_sums[(1,)](a, b, weights, out, 32, 20, B=64)
+    (run,) = npu.take()
+    assert "never written" in {finding.kind for finding in run.findings} and bool(out.isnan().all())
+
+
+def test_a_product_without_padded_columns(npu: device.Device) -> None:
+    a, b, weights, out = torch.randn(64, 20), torch.randn(20, 64), torch.randn(64), torch.zeros(64)
+    kernels.padded_sums[(1,)](a, b, weights, out, 20, 64, B=64)
+    (run,) = npu.take()
+    assert run.errors == []
+    assert torch.allclose(out.double(), ((a.double() @ b.double()) * weights).sum(1), rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.slow
+def test_an_accumulator_planned_onto_a_temporary(cache_folder: Path, tmp_path: Path) -> None:
+    """FLA's chunk_gla_bwd_kernel_intra: the buffer of dk's sum is used for something else inside the loop that adds to
+    it. The forward pass, dq and dv of the same chain are right; dk, and dg which is made of it, are not."""
+    if reason := device.unusable():
+        pytest.skip(reason)
+    port = subprocess.run([sys.executable, "-m", "migrate", "port", "fla-core==0.5.2:gla/chunk.py", "-o", tmp_path],
+                          capture_output=True, text=True)
+    assert port.returncode == 0, port.stderr
+    done = subprocess.run([sys.executable, Path(__file__).parent / "gla_chain.py", tmp_path], capture_output=True,
+                          text=True)
+    assert done.returncode == 0, done.stderr
+    errors = json.loads(done.stdout.splitlines()[-1])
+    assert max(errors[name] for name in ("o", "dq", "dv")) < 1e-6
+    assert min(errors[name] for name in ("dk", "dg")) > 0.1
+
+
+def test_pairs_of_a_tile_before_a_product(npu: device.Device) -> None:
+    """A tile that is cut into pairs, as for a rotary embedding, and then multiplied: the compiler lays it out anew, and
+    copies it before it is loaded. Mamba-3's forward kernel does this. Without the product all is well."""
+    x, bias = torch.randn(16, 16), torch.randn(16)
+    tile = (x + bias).double()
+    differences, sums = tile[:, 0::2] - tile[:, 1::2], tile[:, 0::2] + tile[:, 1::2]
+    turned = torch.stack([differences, sums], -1).reshape(16, 16)
+
+    out = torch.full((16, 8), float("nan"))
+    kernels.differences[(1,)](x, bias, out, 16, R=16, D=16)
+    (run,) = npu.take()
+    assert run.findings == [] and torch.allclose(out.double(), differences, rtol=1e-6, atol=1e-6)
+
+    out = torch.full((16, 16), float("nan"))
+    kernels.turned_product[(1,)](x, bias, out, 16, R=16, D=16)
+    (run,) = npu.take()
+    assert not torch.allclose(out.double(), turned @ turned.T, rtol=1e-3, atol=1e-3)
+    assert any(finding.kind == "never written" and finding.call.startswith("copy_ubuf_to_ubuf")
+               for finding in run.findings)
+
+
+@pytest.mark.parametrize("dim", [32, 48])
+def test_a_head_masked_by_its_padded_width(npu: device.Device, dim: int) -> None:
+    """Mamba-3's dzdo kernel, upstream: it masks the columns of a head with the next power of two. With head dimension
+    48 a row runs into the next head, and at the end of the tensor out of it."""
+    operator = catalog.get("compute_dzdo")
+    try:
+        target.prepare([operator])
+    except MigrateError as error:
+        pytest.skip(f"{operator.upstream.release} cannot be had here: {error}")
+    do, z, o = (torch.randn(1, 5, 2, dim) for _ in range(3))
+    operator.load("vnpu")(do, z, o)
+    (run,) = npu.take()
+    if dim == 32:
+        assert run.errors == []
+    else:
+        assert {"out of bounds", "overlap"} & {finding.kind for finding in run.errors}, run.findings
+        assert any(f"{1 * 5 * 2 * dim * 4}" in finding.message for finding in run.errors)
+
+
+def test_a_masked_load_is_made_all_the_same(npu: device.Device) -> None:
+    """A mask that is no prefix of the tile: all of the tile is read, and what is not wanted thrown away. Results are
+    right; what lies before and behind the tensor has been read."""
+    x, out = torch.randn(48), torch.full((48,), float("nan"))
+    kernels.one_before[(2,)](x, out, 48, BLOCK=32)
+    (run,) = npu.take()
+    assert {finding.kind for finding in run.errors} == {"out of bounds"}
+    assert "MTE2 reads bytes -4 to" in run.errors[0].message
+    assert torch.equal(out, torch.cat([torch.zeros(1), x[:-1]]))
