@@ -82,3 +82,18 @@ def settings(words: Iterable[str]) -> tuple[Setting, ...]:
             raise UsageError(f"--set {word}: {parts['name']} is already set to {found[key].value!r}")
         found[key] = Setting(parts["name"], value, key[0])
     return tuple(found.values())
+
+
+def parse(options: str) -> Asked:
+    """The reverse of `str(Asked(...))`, for text without spaces in it. Raises UsageError for anything else."""
+    words: dict[str, list[str]] = {}
+    option = ""
+    for word in options.split():
+        option = word if word.startswith("--") else option
+        words.setdefault(option, []).extend([] if word == option else [word])
+    asked = Asked(settings(words.get("--set", ())), tuple(",".join(words.get("--split", ())).split(","))
+                  if "--split" in words else (), "--copy-operands" in words)
+    if str(asked) != " ".join(options.split()):
+        raise UsageError(f"{options!r}: expected --set NAME=VALUE..., --split NAME,... and --copy-operands, in this "
+                         "order")
+    return asked

@@ -5,6 +5,7 @@ import contextlib
 import enum
 import functools
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -77,6 +78,9 @@ def port(
                                                "USE_G=False; KERNEL.NAME=VALUE for one kernel.")] = None,
     split: Annotated[list[str] | None, typer.Option(
         "--split", metavar="NAMES", help="Split the axes of these lengths into tiles of 64: K, or K,V.")] = None,
+    set_from: Annotated[str | None, typer.Option(
+        "--set-from", metavar="OPERATOR|CASES", help="--set what all launches of a kernel agree on, in the cases of an "
+                                                     "operator or of a file with cases(); needs the gate.")] = None,
     copy_operands: Annotated[bool, typer.Option(
         "--copy-operands", help="Copy a tile that is read again after being a product's left operand.")] = False,
     select: Select = None,
@@ -93,13 +97,15 @@ def port(
     values = [*(values or []), *(name for name in files or [] if asked.is_setting(name) and not Path(name).exists())]
     files = [name for name in files or [] if name not in values]       # `--set K=128 V=128`: the second is an argument
     wishes = asked.Asked(asked.settings(values), _words(split), copy_operands)
-    if everything and wishes:
-        raise UsageError("--set, --split and --copy-operands go with a FILE, not with --all")
+    if everything and (wishes or set_from):
+        raise UsageError("--set, --set-from, --split and --copy-operands go with a FILE, not with --all")
     if bool(files) == bool(everything):
         raise UsageError("name a FILE, or a release with --all (not both)")
     if (report or write_lock) and not everything:
         raise UsageError("--report and --lock go with --all")
     settings, place = _settings(select, ignore, target, triton_ascend, output, wishes)
+    if set_from:
+        settings = replace(settings, asked=_with_recorded(files, set_from, settings))
     if everything:
         code = _sweep(everything, settings, place, write_files=not (dry_run or check), force=force, check=check,
                       strict=strict, report=report, write_lock=write_lock)
@@ -107,6 +113,24 @@ def port(
         code = _files(files or [], settings, place, format, dry_run=dry_run or check, force=force, check=check,
                       strict=strict)
     raise typer.Exit(code)
+
+
+def _with_recorded(files: Sequence[str], origin: str, settings: Settings) -> asked.Asked:
+    """What was asked, and after it what launches agree on and nobody set by hand."""
+    if len(files) != 1:
+        raise UsageError(f"--set-from goes with one FILE, not with {len(files)}")
+    from migrate import set_from  # the gate is for who asks
+
+    with _snapshots() as ensure:
+        found = set_from.settings_of(files[0], origin, settings, ensure)
+    wishes = settings.asked
+    by_hand = {(setting.kernel, setting.name) for setting in wishes.settings}
+    new = tuple(s for s in found.settings if not by_hand & {("", s.name), (s.kernel, s.name)})
+    _note(f"--set-from {origin}: {found.launches} launches: " + (
+        "--set " + shlex.join(map(str, new)) if new else "nothing that they agree on"))
+    for note in found.notes:
+        _note(f"  {note}")
+    return replace(wishes, settings=(*wishes.settings, *new))
 
 
 def _files(names: Sequence[str], settings: Settings, output: Path, format: Format, *, dry_run: bool, force: bool,

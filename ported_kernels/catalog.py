@@ -33,6 +33,7 @@ CONTRACTS = [
     "ported_kernels.mamba3.siso_fwd_reference",
     "ported_kernels.mamba3.mimo_utils_reference",
     "ported_kernels.kda.state_reference",
+    "ported_kernels.kda.fla_cp_reference",
     "ported_kernels.ssd.chunk_state_reference",
     "ported_kernels.ssd.state_passing_reference",
     "ported_kernels.ssd.bmm_reference",
@@ -68,11 +69,17 @@ class Tolerance:
 
 @dataclass(frozen=True)
 class Upstream:
-    """The function an operator ports, in a pinned release."""
+    """The function an operator ports, in a pinned release, and how.
+
+    A port that is made with options of its own lies apart from the plain one: `port` is where, below generated/, as in
+    "specialised/NAME/fla_0_5_2/ops/cp/chunk_delta_h.py". Operators with the same `port` have the same `asked`.
+    """
 
     release: str     # "mamba-ssm==2.3.2.post1"
     path: str        # inside the release
     function: str
+    asked: str = ""  # options of `migrate port`, as its header has them: "--set K=128 V=128 --split K"
+    port: str = ""
 
 
 class NotPorted(RuntimeError):
@@ -81,7 +88,7 @@ class NotPorted(RuntimeError):
 
 def port_of(upstream: Upstream) -> str:
     """The wrapper of an operator that runs what the rules make of `upstream`."""
-    return f"{GENERATED / upstream.path}:{upstream.function}"
+    return f"{GENERATED / (upstream.port or upstream.path)}:{upstream.function}"
 
 
 @dataclass(frozen=True, eq=False)      # one object, one operator: hashable by identity
@@ -102,7 +109,7 @@ class Operator:
     upstream: Upstream
     mutates: tuple[str, ...] = ()                # inputs changed in place, as documented
     left_in: tuple[str, ...] = ()                # of these, the outputs that are not returned; named last
-    signature: Signature | None = None           # of a generated port; code written by hand checks for itself
+    signature: Signature | None = None           # where it runs a port; code written by hand checks for itself
     # Of an autograd function: the inputs whose gradients are outputs, too, and those entries of a case, and last
     # parameters of the reference, that are the gradients given to its outputs.
     leaves: tuple[str, ...] = ()
@@ -117,9 +124,12 @@ class Operator:
 
     @property
     def port(self) -> Path | None:
-        """The generated file that the operator runs; None when it runs code written by hand."""
+        """The generated file that the operator runs, or whose kernels its wrapper launches; None when it runs code
+        written by hand."""
         path = Path(self.wrapper.rpartition(":")[0])
-        return path if path.is_relative_to(GENERATED) else None
+        if path.is_relative_to(GENERATED):
+            return path
+        return GENERATED / self.upstream.port if self.upstream.port else None
 
     @property
     def import_root(self) -> Path | None:
@@ -131,7 +141,8 @@ class Operator:
         """What runs, for reports."""
         release, path = self.upstream.release, self.upstream.path
         if self.port:
-            return f"the generated port of {path} ({release})"
+            asked = f", made with {self.upstream.asked}" if self.upstream.asked else ""
+            return f"the generated port of {path} ({release}){asked}"
         return f"written by hand, after {self.upstream.function} in {path} ({release})"
 
     def load(self, device: str) -> Callable[..., Any]:
@@ -185,8 +196,10 @@ def _imported(operator: Operator, device: str) -> Callable[..., Any]:
     place, _, function = operator.wrapper.rpartition(":")
     if operator.port and not operator.port.is_file():
         upstream = operator.upstream
+        # what is made with options goes to a folder of its own, which the verbs that run an operator know
+        make = f"verify {operator.name}" if upstream.asked else f"port {upstream.release}:{upstream.path}"
         raise NotPorted(f"{operator.name} runs the port of {upstream.path}, which has not been made; run: "
-                        f"migrate port {upstream.release}:{upstream.path}")
+                        f"migrate {make}")
     if not place.endswith(".py"):
         return getattr(importlib.import_module(place), function)
     from ported_kernels import runtime

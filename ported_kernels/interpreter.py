@@ -81,6 +81,7 @@ def interpreted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _patched() -> Iterator[None]:
+    import torch
     import triton.language as tl
     from triton.runtime import driver
     from triton.runtime import interpreter as its
@@ -90,6 +91,7 @@ def _patched() -> Iterator[None]:
     before = [dict(vars(holder)) for holder in holders]
     functions = its.interpreter_builder.codegen_fns
     smallest_dot = functions.get("min_dot_size")
+    undo = contextlib.ExitStack()
     try:
         functions["min_dot_size"] = lambda lhs, rhs: (1, 1, 1)
         its.interpreter_builder.__class__ = _builder_class()   # every rewritten kernel holds this object
@@ -97,6 +99,10 @@ def _patched() -> Iterator[None]:
         JITFunction.run = _run
         JITFunction.__call__ = _call
         driver.set_active(OfflineDriver())
+        if not hasattr(torch, "npu"):
+            # FLA's modules ask torch for the module that bears the name of the driver's backend.
+            setattr(torch, "npu", torch.cpu)        # noqa: B010  torch declares no such module
+            undo.callback(delattr, torch, "npu")
         if hasattr(its, "_patch_lang"):
             # It walks triton.language on each call of each helper; once is enough, and takes milliseconds.
             its._patch_lang(_names_the_language(tl))
@@ -106,6 +112,7 @@ def _patched() -> Iterator[None]:
         with np.errstate(all="ignore"):     # kernels overflow to inf and mask it later, as on a device
             yield
     finally:
+        undo.close()
         functions["min_dot_size"] = smallest_dot
         for holder, names in zip(holders, before, strict=True):
             for name in vars(holder).keys() - names.keys():

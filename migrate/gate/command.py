@@ -20,7 +20,8 @@ def run(names: Sequence[str], *, target_names: Sequence[str], all_targets: bool,
     limits = process.Limits(time_limit, int(memory_limit * 2**30) if memory_limit else process.Limits().memory)
     settings = check.Settings(_targets(target_names, all_targets), only, limits,
                               **({"jobs": jobs} if jobs else {}), use_cache=use_cache)
-    chosen = units.resolve(names, chain, case_files=case_files, root=root)
+    chosen = units.resolve(names, chain, case_files=case_files, root=root,
+                           note=lambda text: print(f"migrate: {text}", file=sys.stderr))
     with progress() as say:
         result = check.check(chosen, chain, settings, say)
     if baseline:

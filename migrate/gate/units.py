@@ -6,15 +6,17 @@ import hashlib
 import importlib.util
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from migrate import find
+from migrate import find, ports
 from migrate.errors import UsageError
 from migrate.gate import cache, process
 from migrate.gate.toolchain import Toolchain
+
+SPECIALISED = "specialised"     # below generated/: ports that operators made with options of their own
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,11 @@ class Source:
 
 
 def resolve(names: Sequence[str], toolchain: Toolchain, *, case_files: Sequence[Path] = (), root: Path | None = None,
-            ) -> list[Unit]:
-    """Files by path or by the names that `migrate port` takes, operators by name, or `all`."""
+            note: Callable[[str], None] = lambda text: None) -> list[Unit]:
+    """Files by path or by the names that `migrate port` takes, operators by name, or `all`.
+
+    A port that an operator wants with options of its own is made where it is missing or stale; `note` hears of it.
+    """
     units: dict[str, Unit] = {}
     operators = _Operators(toolchain)
     for name in names:
@@ -67,7 +72,16 @@ def resolve(names: Sequence[str], toolchain: Toolchain, *, case_files: Sequence[
                 if units.get(unit.name, unit).file != unit.file:
                     unit = replace(unit, name=more)
             units.setdefault(unit.name, unit)
+    ports.make(operators.ports(units.values()), note)
     return list(units.values())
+
+
+def of_operator(name: str, toolchain: Toolchain, note: Callable[[str], None] = lambda text: None) -> Unit:
+    """Any operator of the catalogue; its port is made where it is missing or stale."""
+    operators = _Operators(toolchain)
+    unit = operators.unit(name, operators.catalogue())
+    ports.make(operators.ports([unit]), note)
+    return unit
 
 
 def _path(name: str) -> Path:
@@ -108,16 +122,22 @@ def package_folder() -> Path:
 
 
 def _ports() -> list[Path]:
-    return sorted((package_folder() / "generated").rglob("*.py"))
+    """The plain ones. What operators made with options of their own is launched by these operators alone."""
+    generated = package_folder() / "generated"
+    return sorted(p for p in generated.rglob("*.py") if not p.is_relative_to(generated / SPECIALISED))
 
 
 def _file_unit(path: Path, operators: _Operators, case_files: tuple[Path, ...], root: Path | None) -> Unit:
     given = [part for file in case_files for part in ("--cases", str(file))]
     given += ["--root", str(root.resolve())] if root else []
     generated = package_folder() / "generated"
-    if root is None and path.is_relative_to(generated):
+    specialised = path.is_relative_to(generated / SPECIALISED)
+    if root is None and specialised:
+        root = package_folder().parent
+    elif root is None and path.is_relative_to(generated):
         root = generated       # a port keeps upstream's package path, and is imported under it
-    cases = case_files or tuple(_case_files(path))
+    # upstream's wrappers, which the case files call, do not launch what is folded for other values
+    cases = case_files or (() if specialised else tuple(_case_files(path)))
     own = tuple(operators.living_in(path)) if not case_files else ()
     return Unit(path.name, path, (root or _package_root(path)).resolve(), cases, own, tuple(given))
 
@@ -172,14 +192,18 @@ class _Operators:
 
     def __init__(self, toolchain: Toolchain) -> None:
         self._toolchain = toolchain
-        self._known: dict[str, dict[str, str]] | None = None
+        self._known: dict[str, dict[str, Any]] | None = None
 
-    def _all(self) -> dict[str, dict[str, str]]:
+    def _all(self) -> dict[str, dict[str, Any]]:
+        return {name: operator for name, operator in self.catalogue().items() if not operator["checked_as_file"]}
+
+    def catalogue(self) -> dict[str, dict[str, Any]]:
+        """Those whose ports are checked as files, too."""
         if self._known is None:
             self._known = self._read()
         return self._known
 
-    def _read(self) -> dict[str, dict[str, str]]:
+    def _read(self) -> dict[str, dict[str, Any]]:
         folder = package_folder()
         sources = [p for p in sorted(folder.rglob("*.py")) if not p.is_relative_to(folder / "generated")]
         if not any(p.name == "catalog.py" for p in sources):
@@ -193,7 +217,7 @@ class _Operators:
                                + self._toolchain.environment["PYTHONPATH"]})
         if end.returncode:
             raise UsageError(f"the catalogue cannot be imported: {end.stderr.strip().splitlines()[-1:]}")
-        operators: dict[str, dict[str, str]] = json.loads(end.stdout.strip().splitlines()[-1])
+        operators: dict[str, dict[str, Any]] = json.loads(end.stdout.strip().splitlines()[-1])
         entries.put(key, operators, {})
         return operators
 
@@ -203,10 +227,15 @@ class _Operators:
     def living_in(self, path: Path) -> list[str]:
         return [name for name, operator in self._all().items() if operator["file"] == str(path)]
 
-    def unit(self, name: str) -> Unit:
-        if name not in self._all():
-            known = ", ".join(self._all()) or "none"
-            raise UsageError(f"{name!r} is neither a file nor an operator; operators: {known}")
-        operator = self._all()[name]
+    def ports(self, units: Iterable[Unit]) -> list[ports.Wanted]:
+        """The ports without which the operators of `units` do not run."""
+        found = (self.catalogue()[name]["port"] for unit in units for name in unit.operators)
+        return [ports.Wanted(**{**port, "place": Path(port["place"])}) for port in found if port]
+
+    def unit(self, name: str, among: dict[str, dict[str, Any]] | None = None) -> Unit:
+        known = self._all() if among is None else among
+        if name not in known:
+            raise UsageError(f"{name!r} is neither a file nor an operator; operators: {', '.join(known) or 'none'}")
+        operator = known[name]
         root = Path(operator["root"]) if operator["root"] else package_folder().parent
         return Unit(name, Path(operator["file"]), root, operators=(name,))

@@ -4,12 +4,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from pathlib import Path, PurePath
 
-from migrate import command, config, encoding, header
+from migrate import ports
 from migrate.errors import UsageError
-from migrate.port import Settings
-from migrate.write import Status
+from migrate.ports import Wanted
 from ported_kernels import catalog
-from ported_kernels.catalog import GENERATED, Operator
+from ported_kernels.catalog import Operator
 from upstream_snapshots import sync
 
 
@@ -29,16 +28,16 @@ def find(target: str) -> list[Operator]:
     raise UsageError(f"no operator {target!r}; there are {', '.join(known)}, and 'all'")
 
 
-def _running(target: str, ports: list[Operator]) -> list[Operator]:
+def _running(target: str, operators: list[Operator]) -> list[Operator]:
     release, _, name = target.rpartition(":")
     path = Path(name)
     if path.is_file():      # a file on the disk means that file, whatever else has its name
         at = path.resolve()
-        found = [operator for operator in ports
+        found = [operator for operator in operators
                  if at in (operator.port, sync.find(operator.upstream.release).root.resolve() / operator.upstream.path)]
     else:
         wanted = PurePath(name).parts
-        found = [operator for operator in ports if PurePath(operator.upstream.path).parts[-len(wanted):] == wanted
+        found = [operator for operator in operators if PurePath(operator.upstream.path).parts[-len(wanted):] == wanted
                  and release in ("", operator.upstream.release)]
     if found:
         return found
@@ -46,7 +45,7 @@ def _running(target: str, ports: list[Operator]) -> list[Operator]:
                if not operator.port and PurePath(operator.upstream.path).name == path.name]
     hint = f" ({', '.join(by_hand)}: written by hand, after it)" if by_hand else ""
     raise UsageError(f"no operator runs the port of {target!r}{hint}; the catalogue has ports of "
-                     + ", ".join(sorted({operator.upstream.path for operator in ports})))
+                     + ", ".join(sorted({operator.upstream.path for operator in operators})))
 
 
 def prepare(operators: Iterable[Operator], note: Callable[[str], None] = lambda text: None) -> None:
@@ -55,21 +54,5 @@ def prepare(operators: Iterable[Operator], note: Callable[[str], None] = lambda 
     `note` hears of each. A port that was edited by hand is left as it is, and run so. Raises MigrateError when a
     release cannot be had or a port cannot be made.
     """
-    wanted = {operator.port: operator.upstream for operator in operators if operator.port}
-    if not wanted:
-        return
-    known = config.load(Path.cwd())
-    settings = Settings.make(only=known.select, ignore=known.ignore, target=known.target or Settings.target,
-                             triton_ascend=known.triton_ascend or Settings.triton_ascend)
-    for place, upstream in wanted.items():
-        text = encoding.decode(place.read_bytes(), str(place)).text if place.is_file() else ""
-        made = header.read(text)
-        if made is not None and header.edited(text):
-            note(f"{place.name}: edited by hand since it was ported; running it as it is")
-            continue
-        expected = sync.find(upstream.release).hashes[upstream.path]
-        if made is not None and (made.tool, made.sha256) == (settings.tool, expected):
-            continue
-        result = command.port(f"{upstream.release}:{upstream.path}", settings, GENERATED)
-        if any(status is not Status.SAME for status in result.statuses):
-            note(f"ported {upstream.path} of {upstream.release}")
+    ports.make((Wanted(operator.port, operator.upstream.release, operator.upstream.path, operator.upstream.asked)
+                for operator in operators if operator.port), note)

@@ -1,6 +1,7 @@
-"""Print the operators of the catalogue as one line of JSON: name, the file of the wrapper, its import root.
+"""Print the operators of the catalogue as one line of JSON: name, the file of the wrapper, its import root, the port
+that must have been made, if there is one, and whether it is the port that is checked.
 
-Those that run a generated port are left out: the gate checks ports as files, at the shapes of a model.
+It is where an operator runs a plain port: the gate checks that as a file, at the shapes of a model.
 """
 from __future__ import annotations
 
@@ -23,8 +24,17 @@ def wrapper_file(operator: Any) -> Path:
 def main() -> None:
     catalog = importlib.import_module("ported_kernels.catalog")
 
-    print(json.dumps({name: {"file": str(wrapper_file(operator)), "root": str(operator.import_root or "")}
-                      for name, operator in catalog.operators().items() if not operator.port}))
+    print(json.dumps({name: {"file": str(wrapper_file(operator)), "root": str(operator.import_root or ""),
+                             "port": port(operator),
+                             "checked_as_file": bool(operator.port and not operator.upstream.asked)}
+                      for name, operator in catalog.operators().items()}))
+
+
+def port(operator: Any) -> dict[str, str] | None:
+    """As `migrate.ports.Wanted` has it."""
+    upstream = operator.upstream
+    return {"place": str(operator.port), "release": upstream.release, "path": upstream.path,
+            "asked": upstream.asked} if operator.port else None
 
 
 if __name__ == "__main__":

@@ -16,6 +16,8 @@ from triton.runtime.autotuner import Autotuner
 from triton.runtime.jit import JITFunction, get_jit_fn_file_line
 
 GRID_LIMIT = 65_535   # programs a launch; the runtime's block number is 16 bits wide
+_NOT_COMPILED = frozenset({"grids", "config", "scalars", "launched_at", "unspoken"})
+_SPOKEN = int | float | bool | str | None       # what JSON holds as it is
 
 
 @dataclass
@@ -35,15 +37,16 @@ class Launch:
     @property
     def key(self) -> str:
         """Launches with the same key compile to the same thing."""
-        same = {k: v for k, v in self.describe().items() if k not in ("grids", "config", "scalars", "launched_at")}
+        same = {k: v for k, v in self.describe().items() if k not in _NOT_COMPILED}
         return hashlib.sha256(json.dumps(same).encode()).hexdigest()[:24]
 
     def describe(self) -> dict[str, Any]:
         file, line = get_jit_fn_file_line(self.fn)
         return {
             "kernel": self.fn.fn.__name__, "file": file, "line": line, "signature": self.signature,
-            "constants": {name: value if isinstance(value, int | float | bool | str | None) else repr(value)
+            "constants": {name: value if isinstance(value, _SPOKEN) else repr(value)
                           for name, value in self.constants.items()},
+            "unspoken": [name for name, value in self.constants.items() if not isinstance(value, _SPOKEN)],
             "divisible_by_16": [name for name in (self.fn.arg_names[i] for i in self.attrs.divisibility_16)
                                 if name in self.signature],
             "options": _changed(self.options), "config": self.config, "scalars": self.scalars,
