@@ -73,7 +73,7 @@ def test_text_names_seed_oracle_and_errors(migrate):
 
 @pytest.mark.parametrize("arguments, message", [
     (["nope"], "no operator 'nope'; there are "),
-    (["nope.py"], "no operator runs the port of 'nope.py'; the catalogue has ports of mamba_ssm/"),
+    (["nope.py"], "no operator runs the port of 'nope.py'; the catalogue has ports of fla/"),
     (["bwd_segsum_dadt", "--dtype", "int8"], "no dtype 'int8'"),
     (["bwd_segsum_dadt", "--case", "nope"], "no case 'nope'"),
 ])
