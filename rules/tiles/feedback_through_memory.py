@@ -67,7 +67,7 @@ class FeedbackThroughMemory(Rule):
     name = "feedback-through-memory"
     summary = "a product that feeds itself round a loop goes through global memory"
     safety = Safety.REVIEW
-    phase = 3
+    phase = 0
     triggers = ("dot(",)
     references = (
         Ref("https://pypi.org/project/ascendnpu-ir/1.2.0/",
