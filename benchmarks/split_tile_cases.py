@@ -10,7 +10,7 @@ from unittest import mock
 import torch
 
 DTYPES = (torch.float32, torch.bfloat16)
-SISO = ((64, 64), (64, 32), (64, 16), (128, 64), (128, 32))     # headdim_v, chunk
+SISO = {128: ((64, 64), (64, 32), (64, 16), (128, 64), (128, 32)), 256: ((64, 64), (64, 32), (64, 16))}
 HEADS, TOKENS = 2, 200
 
 
@@ -39,8 +39,7 @@ def _trio(columns: int, mode: str, dtype: torch.dtype, module: ModuleType) -> ob
     gate, value = zeros(1, 256, HEADS, 128), key.clone()
     with mock.patch.object(module.check, "tiles"):
         if hasattr(module, "kda_split_state_summary"):
-            u = None if mode == "transfer" else value
-            return module.kda_split_state_summary(gate, key, key.clone(), u, mode=mode, block_columns=columns)
+            return module.kda_split_state_summary(gate, key, key.clone(), value, mode=mode, block_columns=columns)
         if hasattr(module, "kda_state_transition"):
             return module.kda_state_transition(gate, key, key.clone(), block_columns=columns)
         return module.kda_state_grad_ext(key.clone(), key, key.clone(), gate, value, value.clone(), 1.0,
@@ -58,10 +57,11 @@ def _chunk_h(backward: bool, gated: str, dtype: torch.dtype, module: ModuleType)
 
 def cases() -> Iterator[tuple[str, Callable[[ModuleType], object]]]:
     """A name begins with the subject that the case is for, in brackets."""
-    for dim, (width, chunk), dtype in product((128, 256), SISO, DTYPES):
-        yield f"[dqkv {dim}] V {width}, chunk {chunk}, {_name(dtype)}", partial(_dqkv, dim, width, chunk, dtype)
+    for dim, sizes in SISO.items():     # of q and k; then that of v, and the chunk
+        for (width, chunk), dtype in product(sizes, DTYPES):
+            yield f"[dqkv {dim}] V {width}, chunk {chunk}, {_name(dtype)}", partial(_dqkv, dim, width, chunk, dtype)
     for columns, dtype in product((32, 64, 128), DTYPES):
-        for mode in ("both", "state", "transfer"):
+        for mode in ("both", "state"):
             yield f"[summary] {mode}, {columns} columns, {_name(dtype)}", partial(_trio, columns, mode, dtype)
         for name in ("transition", "gradient"):
             yield f"[{name}] {columns} columns, {_name(dtype)}", partial(_trio, columns, "", dtype)

@@ -32,15 +32,16 @@ CASES = {
 def ported(tmp_path_factory):
     """An operator for each length, that runs a port in parts."""
     made = {}
+    root = tmp_path_factory.mktemp("ports")
     for dim in CASES:
-        folder = tmp_path_factory.mktemp(f"headdim_qk_{dim}")
+        folder = root / f"headdim_qk_{dim}"         # a package of its own: both ports are imported
         asked = Asked(settings=(Setting("HEADDIM_QK", dim),), split=("HEADDIM_QK",))
         try:
             result = port(f"{UPSTREAM.release}:{UPSTREAM.path}", Settings.make(asked=asked), folder)
         except MigrateError as error:
             pytest.skip(f"{UPSTREAM.release} cannot be had here: {error}")
         wrapper = f"{folder / result.ports[0].target}:{UPSTREAM.function}"
-        made[dim] = replace(OPERATOR, wrapper=wrapper, signature=None, root=folder, cases=CASES[dim])
+        made[dim] = replace(OPERATOR, wrapper=wrapper, signature=None, root=root, cases=CASES[dim])
     return made
 
 
@@ -59,11 +60,10 @@ def test_its_kernel_is_in_parts(ported, dim):
     kernel = text[text.index("def mamba3_siso_bwd_kernel_dqkv("):]
     kernel = kernel[:kernel.index("\ndef ")]
     assert f"static_assert(HEADDIM_QK == {dim})" in kernel
-    assert kernel.count(" + tl.arange(0, 64)") == 0 or f"{dim - 64} + tl.arange(0, 64)" in kernel
     assert "[CHUNK_SIZE, 64]" in kernel and "[CHUNK_SIZE, HEADDIM_QK]" not in kernel
 
 
 def test_another_length_is_refused(ported):
     inputs = OPERATOR.case("T16, one chunk").build(0, torch.float32)
-    with pytest.raises(Exception, match="HEADDIM_QK == 128|specialised"):
+    with pytest.raises(Exception, match="mamba3_siso_bwd_kernel_dqkv, program .*AssertionError"):
         ported[128].load("cpu")(**inputs)
