@@ -24,7 +24,7 @@ from migrate.port import Settings
 ROOT = Path(__file__).resolve().parent.parent
 CASES = Path(__file__).with_name("split_tile_cases.py")
 KDA = ROOT / "ported_kernels/kda/plain"
-MEMORIES = {"UB": ("ub_bits", "ub_bits"), "L1": ("l1_bits", "l1_bits"), "L0C": ("l0c_bits", "l0c_bits")}
+MEMORIES = {"UB": "ub_bits", "L1": "l1_bits", "L0C": "l0c_bits"}
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ def compare(subject: Subject, target: str, chain: toolchain.Toolchain,
 def memory(verdict: Verdict, name: str) -> str:
     """Bits of a memory: the highest address in use, where it compiles; else what the compiler's message asks for."""
     if verdict.cost and "unread" not in verdict.cost:
-        return f"{verdict.cost[MEMORIES[name][0]]:,}"
+        return f"{verdict.cost[MEMORIES[name]]:,}"
     needed = next((d.needed_bits for d in verdict.diagnoses if d.buffer == name and d.severity == "error"), 0)
     return f"**{needed:,}**" if needed else "?"
 
@@ -163,23 +163,25 @@ def page(found: dict[Subject, list[Row]], target: str, versions: dict[str, str])
     every = [row for rows in found.values() for row in rows]
     told: dict[str, int] = {}
     for row in every:
-        words = verdict_of(row).strip("*").partition(";")[0]
+        words = verdict_of(row).strip("*").partition(";")[0].partition(":")[0]
         told[words] = told.get(words, 0) + 1
+    tools = ", ".join(f"{name} {versions[name]}" for name in ("triton-ascend", "ascendnpu-ir"))
     lines = [
         "# Tiles in parts of 64: what the compiler makes of it", "",
         "Made by `python benchmarks/split_tile.py --out docs/evidence/split_tile.md`, on "
-        f"{target}, with {', '.join(f'{k} {v}' for k, v in versions.items() if k in ('triton-ascend', 'ascendnpu-ir'))}. "
-        "It compiles and runs nothing, and says nothing about time on a card.", "",
+        f"{target}, with {tools}. It compiles and runs nothing, and says nothing about time on a card.", "",
         f"Bits in one core: {chip.ub_bits:,} of Unified Buffer (UB) in a vector core, {chip.l1_bits:,} of L1 and "
         f"{chip.l0c_bits:,} of L0C in a cube core. `whole → in parts`; one figure where both are the same.", "",
         "- A plain figure is the highest address in use in the final HIVM text of a launch that compiles.",
-        "- A **bold** one is from the message of a launch that does not: what that memory would need, in the "
-        "compiler's last attempt, without multi-buffering. The compiler stops at the first memory that overflows; what the "
-        "others would need, it does not say (`?`).",
-        "- multi-buffering: `on` or `off` as the text has it; `given up` where the compiler turned it off by itself because "
-        "the Unified Buffer was too small with it. A launch with it takes more memory than one without, so where it "
-        "differs the two figures are not alike and no change is worked out.",
-        "- compiles: `needs ...` is a launch option that the gate had to add.",
+        "- A **bold** one is from the message of a launch that does not: what that memory would need in the "
+        "compiler's last attempt, in which it has given up code motion and multi-buffering by itself. It stops at the "
+        "first memory that overflows; what the others would need, it does not say (`?`).",
+        "- multi-buffering: `on` or `off` as the text has it; `given up` where the compiler turned it off by itself "
+        "because the Unified Buffer was too small with it. A launch with it takes more memory than one without, so "
+        "where it differs the two figures are not alike and no change is worked out. Code motion, which the compiler "
+        "gives up in the same way, is not shown.",
+        "- compiles: `needs ...` is a launch option that the gate had to add; `launched with ...` one that the port "
+        "sets.",
         "- Both ports have the same values set; only `--split` differs.", "",
         f"{len(every)} launches: " + ", ".join(f"{n} {words}" for words, n in told.items()) + ".", ""]
     for subject, rows in found.items():

@@ -1,4 +1,4 @@
-"""What to write to get a kernel through, as text to copy: the command that splits its tile, the option of its launch."""
+"""What to write to get a kernel through, as text to copy: a command that splits a tile, an option of a launch."""
 from __future__ import annotations
 
 import ast
@@ -30,7 +30,7 @@ def split(file: str, tiles: Mapping[str, Any]) -> str:
     if not names:
         return ""
     name, *others = names
-    values = " ".join(word for word in (*shlex.split(values), f"{name}={longest}"))
+    values = " ".join(filter(None, (values, f"{name}={longest}")))
     command = f"migrate port {_source(file, made)} --set {values} --split {','.join([*sorted(done), name])}"
     also = f" (or {', '.join(others)} in place of {name})" if others else ""
     return f"try {name} in {longest // PART} parts of {PART}: {command}{also}"

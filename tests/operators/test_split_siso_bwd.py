@@ -3,6 +3,7 @@
 The catalogue's contract of `compute_dqkv`, its reference and its bounds, on a port made with
 `--set HEADDIM_QK=128 --split HEADDIM_QK`, and one of 256."""
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -56,7 +57,7 @@ def test_the_port_in_parts_agrees_with_float64(ported, dim, case, dtype):
 
 @pytest.mark.parametrize("dim", CASES)
 def test_its_kernel_is_in_parts(ported, dim):
-    text = open(ported[dim].wrapper.rpartition(":")[0]).read()
+    text = Path(ported[dim].wrapper.rpartition(":")[0]).read_text()
     kernel = text[text.index("def mamba3_siso_bwd_kernel_dqkv("):]
     kernel = kernel[:kernel.index("\ndef ")]
     assert f"static_assert(HEADDIM_QK == {dim})" in kernel
@@ -65,5 +66,5 @@ def test_its_kernel_is_in_parts(ported, dim):
 
 def test_another_length_is_refused(ported):
     inputs = OPERATOR.case("T16, one chunk").build(0, torch.float32)
-    with pytest.raises(Exception, match="mamba3_siso_bwd_kernel_dqkv, program .*AssertionError"):
+    with pytest.raises(Exception, match=r"mamba3_siso_bwd_kernel_dqkv, program .*AssertionError"):
         ported[128].load("cpu")(**inputs)
