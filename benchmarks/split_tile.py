@@ -4,7 +4,7 @@
 
 Ports each file twice, with the same values set, without and with `--split`, compiles both by the gate for the cases
 of split_tile_cases.py, and writes a table. Needs the gate's toolchain (`migrate doctor`) and the pinned releases.
-Nothing runs. A first run takes half an hour on two busy cores, a second one reads the cache.
+Nothing runs. A first run takes ten minutes and more on two cores, a second one reads the cache.
 """
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MEMORIES = {"UB": "ub_bits", "L1": "l1_bits", "L0C": "l0c_bits"}
 @dataclass(frozen=True)
 class Subject:
     """A file, what is set in it, and the axes that are split in the second of its two ports. `name` is what its cases
-    begin with, in brackets; "" takes all of `cases`."""
+    begin with, in brackets, in split_tile_cases.py; of another file of cases, all are taken."""
 
     name: str
     file: str
@@ -57,9 +57,6 @@ SUBJECTS = (
                          ("gradient", "state_grad_ext.py"))),
     Subject("chunk_h", "fla-core==0.6.0:fla/ops/common/chunk_h.py", "BK=128 STATE_V_FIRST=False", "BK",
             "fla-core 0.6.0, common/chunk_h.py, tiles of 128 rows, K = V = 128, chunk 64"),
-    Subject("chunk_delta_h", "fla-core==0.5.2:fla/ops/cp/chunk_delta_h.py", "BK1=128 BK=128 STATE_V_FIRST=False",
-            "BK1,BK", "fla-core 0.5.2, cp/chunk_delta_h.py, K = V = 128, chunk 64",
-            ROOT / "ported_kernels/cases/fla_0_5_2/ops/cp/chunk_delta_h.py"),
 )
 
 
