@@ -186,13 +186,17 @@ def load(path: str | Path, device: str = "cpu", root: str | Path | None = None) 
     """Imports the file `path` with what `device` needs in place.
 
     A file whose imports expect a package (`from mamba_ssm.ops... import ...`) is given the folder that holds
-    that package as `root`; it is then imported under its dotted name, and `root` leaves sys.path again.
+    that package as `root`; it is then imported under its dotted name, and `root` leaves sys.path again. Raises
+    ImportError where another file was imported under that name.
     """
     path = Path(path).resolve()
     with on(device), _on_path(root):
         if root is not None:
             dotted = ".".join(path.relative_to(Path(root).resolve()).with_suffix("").parts)
-            return importlib.import_module(dotted)
+            found = importlib.import_module(dotted)
+            if Path(found.__file__ or "").resolve() != path:
+                raise ImportError(f"{path}: {dotted} is imported already, from {found.__file__}")
+            return found
         spec = importlib.util.spec_from_file_location(path.stem, path)
         if spec is None or spec.loader is None:
             raise ImportError(f"{path}: not a Python file")

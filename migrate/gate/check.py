@@ -12,7 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from migrate.gate import cache, compiler, diagnose, hivm, process, targets
+from migrate.gate import cache, compiler, diagnose, hivm, process, remedy, targets
 from migrate.gate.cost import Cost, Line, read
 from migrate.gate.record import Failed, Launch, Record, profile, record
 from migrate.gate.result import STAGES, Diagnosis, Outcome, Place, Result, Stage, Verdict
@@ -174,7 +174,7 @@ class _Judge:
             failure = self._failure(first, ttir, verdict)
             failure.severity = "warning"
             verdict.needs = last.options
-            failure.hint = f"launch it with {_options(last.options)}"
+            failure.hint = remedy.launch(last.options, launch.facts)
             verdict.diagnoses.append(failure)
             verdict.reproduce = first.command
             why = f"with {_options(last.options)}; as launched: {first.outcome}, {first.why}"
@@ -189,6 +189,8 @@ class _Judge:
 
     def _failure(self, step: compiler.Step, ttir: Ttir, verdict: Verdict) -> Diagnosis:
         found = diagnose.compile_step(step, ttir, verdict.launch["constants"])
+        if found.buffer and not found.padded and verdict.place:
+            found.hint = "; ".join(filter(None, (found.hint, remedy.split(verdict.place.file, found.tiles))))
         found.place = found.place or verdict.place   # the kernel itself, where no line is to blame
         return found
 

@@ -49,6 +49,8 @@ class Line:
 class Cost:
     core: str                       # "vector", "cube" or "mix"
     ub_bits: int                    # highest address in use, of one vector core
+    l1_bits: int                    # the same of a cube core's memories
+    l0c_bits: int
     multi_buffered: bool            # at least one buffer alternates between two
     lines: list[Line]
     products: int                   # cube calls in the text, whatever the trip counts
@@ -73,7 +75,7 @@ class _Reader:
         self.lines: dict[Place | None, Line] = {}
         self.symbolic: dict[tuple[Place | None, str], Counter[str]] = {}
         self.cores: set[str] = set()
-        self.ub_bits = 0
+        self.bits = {"ub": 0, "cbuf": 0, "cc": 0}
         self.multi_buffered = False
         self.products = 0
         self.inline_asm = False
@@ -95,7 +97,8 @@ class _Reader:
             else:
                 line.moved[what] = text
         lines = sorted(self.lines.values(), key=lambda line: -line.cycles)
-        return Cost(core, self.ub_bits, self.multi_buffered, lines, self.products, self.inline_asm, self.complete)
+        return Cost(core, self.bits["ub"], self.bits["cbuf"], self.bits["cc"], self.multi_buffered, lines,
+                    self.products, self.inline_asm, self.complete)
 
     def _line(self, place: Place | None) -> Line:
         if place not in self.lines:
@@ -141,7 +144,8 @@ class _Reader:
 
     def _buffer(self, op: Any) -> None:
         type_ = op.results[0].type
-        if hivm.space(type_) != "ub":
+        memory = hivm.space(type_)
+        if memory not in self.bits:
             return
         for address in op.operands:
             start = self.values.expr(address).value
@@ -150,7 +154,7 @@ class _Reader:
                 bits = hivm.element_bits(type_)
                 for size in sizes:
                     bits *= size
-                self.ub_bits = max(self.ub_bits, 8 * start + bits)
+                self.bits[memory] = max(self.bits[memory], 8 * start + bits)
 
     def _call(self, op: Any, place: Place | None, times: Expr, rounds: int, extracted: bool) -> None:
         name, line = hivm.callee(op), self._line(place)

@@ -220,11 +220,13 @@ def overflow(step: Step, constants: Mapping[str, Any], fallback: Place | None) -
     hint = {"UB": "halve one of these axes, drop temporaries, or split the kernel",
             "L1": "fewer products at a time, or smaller operands",
             "L0C": "an accumulator of at most 128 x 256 float32"}.get(name, "smaller tiles")
-    if padded := next((b for b in found[:3] if b.padding(constants)), None):
+    padded = next((b for b in found[:3] if b.padding(constants)), None)
+    if padded:
         size = "x".join(map(str, padded.shape))
         hint = (f"the last axis of {size} is padding, {padded.padding(constants)} times the "
                 "data: contiguous halves in place of tl.split and tl.join, no transposed or run-time strides")
-    return Diagnosis(f"{name.lower()}-overflow", "error", text, hint, place, name, needed, available, tiles)
+    return Diagnosis(f"{name.lower()}-overflow", "error", text, hint, place, name, needed, available, tiles,
+                      padded is not None)
 
 
 def _heaviest_line(found: list[Buffer]) -> Place | None:

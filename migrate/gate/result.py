@@ -55,6 +55,7 @@ class Diagnosis:
     needed_bits: int = 0
     available_bits: int = 0
     tiles: dict[str, Any] = field(default_factory=dict)   # tile constants that sized the buffer
+    padded: bool = False             # most of the buffer is padding, which other tiles do not help
 
 
 @dataclass

@@ -3,8 +3,8 @@
 # path: state_grad_ext.py
 # sha256: bfbb73813e1f0e11e6805a4ca35022d97f237af403cf10dfcf609055360abd7e
 # licence: see the file
-# tool: migrate 0.1.0, 21 rules 019e420614e6, triton-ascend 3.2.0, Ascend910B2, --set K=128 --split K
-# body: a6f59308f29b82ef09e11897acde2dcbe79b1d980fb962311c0a770d65216851
+# tool: migrate 0.1.0, 21 rules d55853dac362, triton-ascend 3.2.0, Ascend910B2, --set K=128 --split K
+# body: ab183d96aceb700953c6c28860e1657d57404f400e60033e4cd040e2f87d1e56
 # --- end of the header of migrate ---
 """Kimi Delta Attention, backward: the gradient that a part of the sequence sends to the state that came in."""
 from __future__ import annotations
@@ -35,7 +35,6 @@ def kda_state_grad_ext_kernel(
     BV: tl.constexpr,               # columns that a program takes
     W_HEAD_FIRST: tl.constexpr,
 ):
-    tl.static_assert(K == 128)
     tl.static_assert(K == 128)
     i_h, i_b = tl.program_id(1), tl.program_id(2)
     head = head_offset + i_h

@@ -3,8 +3,8 @@
 # path: state_summary.py
 # sha256: 26bae05de5e7156c5093b202dd21fd9175cf7828db5ce53f86744fbc0c9c7bb0
 # licence: see the file
-# tool: migrate 0.1.0, 21 rules 019e420614e6, triton-ascend 3.2.0, Ascend910B2, --set K=128 --split K
-# body: 83bcf09469c4493c59bfbac33897b294f61c0a0dd0c2bbee55929e94ca9014b5
+# tool: migrate 0.1.0, 21 rules d55853dac362, triton-ascend 3.2.0, Ascend910B2, --set K=128 --split K
+# body: 8b57293f3e001f37a3ddf7deb0678e9d39a245388f82f14c032aab3934c727ec
 # --- end of the header of migrate ---
 """Kimi Delta Attention: a part of the sequence as an affine map of the state that comes in.
 
@@ -41,7 +41,6 @@ def kda_split_state_summary_kernel(
     TRANSFER: tl.constexpr,
     FLOAT32: tl.constexpr,          # products of float32 operands, whatever the inputs are
 ):
-    tl.static_assert(K == 128)
     tl.static_assert(K == 128)
     i_h, i_b = tl.program_id(1), tl.program_id(2)
     head = head_offset + i_h

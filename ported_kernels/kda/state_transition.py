@@ -3,8 +3,8 @@
 # path: state_transition.py
 # sha256: 5e20deed202cadbf21221684adbcb9e1e32bdbfdd8380415620f215e8af12ea4
 # licence: see the file
-# tool: migrate 0.1.0, 21 rules 019e420614e6, triton-ascend 3.2.0, Ascend910B2
-# body: 4e79d48de1a71129755da9ab2508599a7f8c70bc954a63d4c6e9e532303d521f
+# tool: migrate 0.1.0, 21 rules d55853dac362, triton-ascend 3.2.0, Ascend910B2, --set K=128 --split K
+# body: f8d39f2fc024735472995b3ac5b6b6799c64b76494328629cbbdc1d20e9a9d6f
 # --- end of the header of migrate ---
 """Kimi Delta Attention: the matrix that a part of the sequence multiplies the incoming state by."""
 from __future__ import annotations
@@ -31,35 +31,57 @@ def kda_state_transition_kernel(
     BV: tl.constexpr,               # columns that a program takes
     W_HEAD_FIRST: tl.constexpr,
 ):
+    tl.static_assert(K == 128)
     i_h, i_b = tl.program_id(1), tl.program_id(2)
     head = head_offset + i_h
     state = tl.cast(i_b * H + i_h, tl.int64) * K
     first_token = tl.cast(i_b, tl.int64) * T
     o_t = tl.arange(0, BT)
-    o_k = tl.arange(0, K)
+    o_k1 = tl.arange(0, 64)
+    o_k2 = 64 + tl.arange(0, 64)
     o_c = tl.program_id(0) * BV + tl.arange(0, BV)
-    p_m = M + state * K + o_k[:, None] * K + o_c[None, :]
-    b_m = tl.where(o_k[:, None] == o_c[None, :], 1.0, 0.0)
-    tl.store(p_m, b_m)
+    p_m1 = M + state * K + o_k1[:, None] * K + o_c[None, :]
+    p_m2 = M + state * K + o_k2[:, None] * K + o_c[None, :]
+    b_m1 = tl.where(o_k1[:, None] == o_c[None, :], 1.0, 0.0)
+    b_m2 = tl.where(o_k2[:, None] == o_c[None, :], 1.0, 0.0)
+    tl.store(p_m1, b_m1)
+    tl.store(p_m2, b_m2)
 
     for i_t in range(T // BT):
         start = i_t * BT
         token = (first_token + start) * H_TOTAL + head
-        p_k = key + token * K + o_t[:, None] * (H_TOTAL * K) + o_k[None, :]
+        p_k1 = key + token * K + o_t[:, None] * (H_TOTAL * K) + o_k1[None, :]
+        p_k2 = key + token * K + o_t[:, None] * (H_TOTAL * K) + o_k2[None, :]
         if W_HEAD_FIRST:
             w_token = first_token * H_TOTAL + tl.cast(head, tl.int64) * T + start
-            p_w = w + w_token * K + o_t[:, None] * K + o_k[None, :]
+            p_w1 = w + w_token * K + o_t[:, None] * K + o_k1[None, :]
+            p_w2 = w + w_token * K + o_t[:, None] * K + o_k2[None, :]
         else:
-            p_w = w + token * K + o_t[:, None] * (H_TOTAL * K) + o_k[None, :]
-        b_k = tl.load(p_k).to(tl.float32)
-        b_w = tl.load(p_w).to(tl.float32)
+            p_w1 = w + token * K + o_t[:, None] * (H_TOTAL * K) + o_k1[None, :]
+            p_w2 = w + token * K + o_t[:, None] * (H_TOTAL * K) + o_k2[None, :]
+        b_k1 = tl.load(p_k1).to(tl.float32)
+        b_k2 = tl.load(p_k2).to(tl.float32)
+        b_w1 = tl.load(p_w1).to(tl.float32)
+        b_w2 = tl.load(p_w2).to(tl.float32)
         # the decay over the chunk stands in its last row
-        b_g = tl.load(gate + (token + (BT - 1) * H_TOTAL) * K + o_k).to(tl.float32)
-        b_a = tl.where(o_k[:, None] == o_k[None, :], tl.exp2(b_g)[:, None], 0.0)
-        b_a -= tl.dot(tl.trans(b_k), b_w, input_precision="ieee")
-        b_m = tl.load(p_m)
-        b_m = tl.dot(b_a, b_m, input_precision="ieee")
-        tl.store(p_m, b_m)
+        b_g1 = tl.load(gate + (token + (BT - 1) * H_TOTAL) * K + o_k1).to(tl.float32)
+        b_g2 = tl.load(gate + (token + (BT - 1) * H_TOTAL) * K + o_k2).to(tl.float32)
+        b_a11 = tl.where(o_k1[:, None] == o_k1[None, :], tl.exp2(b_g1)[:, None], 0.0)
+        b_a12 = tl.where(o_k1[:, None] == o_k2[None, :], tl.exp2(b_g1)[:, None], 0.0)
+        b_a21 = tl.where(o_k2[:, None] == o_k1[None, :], tl.exp2(b_g2)[:, None], 0.0)
+        b_a22 = tl.where(o_k2[:, None] == o_k2[None, :], tl.exp2(b_g2)[:, None], 0.0)
+        b_a11 -= tl.dot(tl.trans(b_k1), b_w1, input_precision="ieee")
+        b_a12 -= tl.dot(tl.trans(b_k1), b_w2, input_precision="ieee")
+        b_a21 -= tl.dot(tl.trans(b_k2), b_w1, input_precision="ieee")
+        b_a22 -= tl.dot(tl.trans(b_k2), b_w2, input_precision="ieee")
+        b_m1 = tl.load(p_m1)
+        b_m2 = tl.load(p_m2)
+        b_m1, b_m2 = (
+            tl.dot(b_a11, b_m1, input_precision="ieee") + tl.dot(b_a12, b_m2, input_precision="ieee"),
+            tl.dot(b_a21, b_m1, input_precision="ieee") + tl.dot(b_a22, b_m2, input_precision="ieee"),
+        )
+        tl.store(p_m1, b_m1)
+        tl.store(p_m2, b_m2)
 
 
 def kda_state_transition(gate: torch.Tensor, key: torch.Tensor, w: torch.Tensor, *, chunk_size: int = 64,

@@ -55,7 +55,10 @@ class FeedbackThroughMemory(Rule):
     * a tile that is not stored after the loop as it is, without a mask, in the block that holds the loop;
     * memory that the kernel also reads or writes elsewhere, an address that changes in the loop, and one that some
       `tl.program_id` of the kernel plays no part in: programs might share it;
-    * an output that the wrapper does not visibly allocate in float32, and kernels whose launches are not in the file.
+    * an output that the wrapper does not visibly allocate in float32, and kernels whose launches are not in the file;
+    * an other operand that is loaded and cast, with no more work on it. Loaded in bfloat16, it is like one that vector
+      work makes; loaded in float32, the cast is nothing, and the form in memory never compiles. The kernel does not
+      say which.
 
     Not reported, as they compile as they are: products that pass through a sum or a decay on the way round
     (`x = x * g + tl.dot(a, b)`), and those whose other operand is loaded, made before the loop, or itself a product and
@@ -67,7 +70,7 @@ class FeedbackThroughMemory(Rule):
     name = "feedback-through-memory"
     summary = "a product that feeds itself round a loop goes through global memory"
     safety = Safety.REVIEW
-    phase = 3
+    phase = 0                   # before split-tile, which can cut a tile that is stored and loaded again
     triggers = ("dot(",)
     references = (
         Ref("https://pypi.org/project/ascendnpu-ir/1.2.0/",
@@ -79,6 +82,10 @@ class FeedbackThroughMemory(Rule):
             "unless multibuffer=False, and the form in memory needs it as well; with a loaded, or made before the "
             "loop, the carried tile compiles as launched and the form in memory finds no end, with multibuffer=False "
             "neither; with a = tl.dot(b, b) both compile", "compiled"),
+        Ref("https://pypi.org/project/ascendnpu-ir/1.2.0/",
+            "64 x 64, 64 x 32 and 128 x 64, a = tl.load(...).to(tl.float32): loaded in bfloat16, the carried tile "
+            "crashes unless multibuffer=False, and the form in memory needs it; loaded in float32, the carried tile "
+            "compiles as launched, and the form in memory finds no end, with multibuffer=False neither", "compiled"),
         Ref("https://github.com/triton-lang/triton-ascend/issues/1416",
             "a load after a store of the same output in one program returned stale data, once, behind a barrier; not "
             "seen without one", "issue"),
@@ -237,6 +244,34 @@ class FeedbackThroughMemory(Rule):
                     return out
                 """,
             after=SAME),
+        Example("reports an operand that is only cast",
+            before="""
+                import torch
+                import triton
+                import triton.language as tl
+
+
+                @triton.jit
+                def chain_kernel(a, out, n, N: tl.constexpr):
+                    i = tl.program_id(0)
+                    o = tl.arange(0, N)
+                    tile = o[:, None] * N + o[None, :]
+                    b_m = tl.where(o[:, None] == o[None, :], 1.0, 0.0)
+                    for step in range(n):
+                        b_a = tl.load(a + (i * n + step) * N * N + tile)
+                        b_c = b_a.to(tl.float32)
+                        b_m = tl.dot(tl.trans(b_c), b_m)
+                    tl.store(out + i * N * N + tile, b_m)
+
+
+                def chain(a):
+                    b, n, size, _ = a.shape
+                    out = torch.empty((b, size, size), dtype=torch.float32, device=a.device)
+                    chain_kernel[(b,)](a, out, n, N=size)
+                    return out
+                """,
+            after=SAME,
+            reports=1),
         Example("reports a masked store, memory that programs may share, memory of another dtype, a tile used twice",
             before="""
                 import torch
@@ -305,9 +340,12 @@ class FeedbackThroughMemory(Rule):
         if kernel is None or not isinstance(node.iter, cst.Call) or self.source.qualified(node.iter.func) not in RANGES:
             return
         for feedback in self._feedbacks(node):
-            if not self._worked_on(feedback):
+            if not self._worked_on(feedback, casts=True):
                 continue
-            plan = self._plan(kernel, feedback)
+            plan: Plan | str = "its other operand is a cast of what is loaded: cast from float32 to float32, it is " \
+                "no work, and only the tile carried compiles"
+            if self._worked_on(feedback, casts=False):
+                plan = self._plan(kernel, feedback)
             if isinstance(plan, str):
                 self.report(feedback.product, f"`{feedback.name}`, the result of this product, is its own operand in "
                             f"the next round: take it through global memory, and launch with {OPTIONS}; not done, "
@@ -366,8 +404,9 @@ class FeedbackThroughMemory(Rule):
                 return True
         return False
 
-    def _worked_on(self, feedback: Feedback) -> bool:
-        """Whether the other operand comes from vector work in the loop, as opposed to memory or the cube."""
+    def _worked_on(self, feedback: Feedback, casts: bool) -> bool:
+        """Whether the other operand comes from vector work in the loop, as opposed to memory or the cube; `casts` says
+        whether a cast is work, which depends on the dtypes."""
         made: dict[str, list[cst.BaseExpression | None]] = {}
         for name, node, value in bindings(feedback.loop.body):
             made.setdefault(name, []).append(None if isinstance(node, cst.AugAssign) else value)
@@ -379,6 +418,10 @@ class FeedbackThroughMemory(Rule):
             if isinstance(value, cst.Call):
                 if any(calls(self.source, value, name) for name in ("load", "dot")):
                     return False
+                if isinstance(value.func, cst.Attribute) and value.func.attr.value == "to":
+                    return casts or worked(value.func.value)
+                if value.args and calls(self.source, value, "cast"):
+                    return casts or worked(value.args[0].value)
                 if value.args and calls(self.source, value, "trans"):
                     return worked(value.args[0].value)
             return True
