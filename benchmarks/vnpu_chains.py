@@ -27,8 +27,8 @@ from ported_kernels.catalog import spread
 
 FLA, MAMBA = "fla-core==0.6.0", "mamba-ssm==2.3.2.post1"
 FILES = (f"{MAMBA}:mamba_ssm/ops/triton/ssd_combined.py", f"{FLA}:fla/modules/norm/l2norm.py",
-         f"{FLA}:fla/ops/utils/cumsum.py", f"{FLA}:fla/ops/simple_gla/chunk.py", f"{FLA}:fla/ops/gated_delta_rule/chunk.py",
-         f"{FLA}:fla/ops/gated_delta_rule/fused_recurrent.py")
+         f"{FLA}:fla/ops/utils/cumsum.py", f"{FLA}:fla/ops/simple_gla/chunk.py",
+         f"{FLA}:fla/ops/gated_delta_rule/chunk.py", f"{FLA}:fla/ops/gated_delta_rule/fused_recurrent.py")
 BOUNDS = {torch.float32: 5e-6, torch.bfloat16: 1e-2}      # relative L2 error; several roundings of 2^-9 in a chain
 
 Inputs = dict[str, torch.Tensor]
