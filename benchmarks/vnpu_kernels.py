@@ -17,6 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -116,8 +117,9 @@ def line(name: str, dtype: str, row: dict[str, Any]) -> str:
 HEAD = """# What runs on the virtual NPU
 
 Made by `python benchmarks/vnpu_kernels.py --out docs/evidence/vnpu_kernels.md` (with `migrate port mamba3_siso_bwd.py`
-before it), for {target}, on {cores} cores{busy}. Operators run every case of their contracts, with NaN in what
-`torch.empty` returns; chains run upstream's public functions as `migrate port` makes them, from {fla} and {mamba},
+before it), for {target}, {jobs} rows at a time on {cores} cores with a load of {load:.0f}. Operators run every case of
+their contracts, with NaN in what `torch.empty` returns; chains run upstream's public functions as `migrate port` makes
+them, from {fla} and {mamba},
 beside recurrences in float64 (benchmarks/vnpu_recurrences.py). All programs of all launches were run, all checks on.
 
 The error is the relative L2 error of the worst output over the cases; the bound of a chain is {f32:.0e} in float32 and
@@ -135,6 +137,8 @@ def main() -> int:
     options.add_argument("--only", nargs="*", default=[], metavar="NAME")
     options.add_argument("--ports", type=Path, help="where the ports of the chains are")
     options.add_argument("--time-limit", type=float, default=1200.0, help="seconds for one row")
+    options.add_argument("--jobs", type=int, default=1, help="rows at a time")
+    options.add_argument("--json", type=Path, help="where to write the rows as JSON, too, with all reasons")
     options.add_argument("--row", nargs=2, metavar=("NAME", "DTYPE"), help=argparse.SUPPRESS)
     chosen = options.parse_args()
     if chosen.row:
@@ -153,32 +157,48 @@ def main() -> int:
         if chosen.ports is None and any(name in chains.CHAINS for name in names):
             subprocess.run([sys.executable, "-m", "migrate", "port", *chains.FILES, "-o", ports], check=True,
                            stdout=subprocess.DEVNULL)
-        return table(names, ports, chosen.time_limit, chosen.out)
+        rows = [(name, dtype) for name in names for dtype in DTYPES]
+        with ThreadPoolExecutor(chosen.jobs) as pool:
+            run = [pool.submit(in_a_process, command(*row, ports), chosen.time_limit) for row in rows]
+            found = {}
+            for (name, dtype), one in zip(rows, run, strict=True):
+                found[name, dtype] = one.result()
+                print(line(name, dtype, found[name, dtype]), flush=True)
+    if chosen.json:
+        chosen.json.write_text(json.dumps([{"name": name, "dtype": dtype, **row}
+                                           for (name, dtype), row in found.items()], indent=1))
+    text, surprising = page(found, chosen.jobs)
+    if chosen.out:
+        chosen.out.write_text(text)
+    print("\n".join(surprising), file=sys.stderr)
+    return int(bool(surprising))
 
 
-def table(names: list[str], ports: Path, limit: float, out: Path | None) -> int:
+def command(name: str, dtype: str, ports: Path) -> list[str]:
     here = Path(__file__)
-    busy = f", load {os.getloadavg()[1]:.0f}"
-    text = HEAD.format(target=device.settings.target, cores=os.cpu_count(), busy=busy, fla=chains.FLA,
-                       mamba=chains.MAMBA, f32=chains.BOUNDS[torch.float32], bf16=chains.BOUNDS[torch.bfloat16])
-    print(text, end="")
-    wrong, surprising = [], False
-    for name in names:
-        for dtype in DTYPES:
-            command = ([str(here.with_name("vnpu_chains.py")), str(ports), name, dtype] if name in chains.CHAINS
-                       else [str(here), "--row", name, dtype])
-            row = in_a_process(command, limit)
-            print(told := line(name, dtype, row), flush=True)
-            text += told + "\n"
-            if verdict(row) != "ok":
-                wrong.append(f"- {name}, {dtype}: {why(row)}"
-                             + (f"\n  **{EXPLAINED[name]}**" if name in EXPLAINED else ""))
-            surprising |= (verdict(row) == "failed") != (name in EXPLAINED)
-    text += "\n## What is not ok\n\n" + "\n".join(wrong or ["Nothing."]) + "\n"
-    print("\n".join(wrong))
-    if out:
-        out.write_text(text)
-    return int(surprising)
+    if name in chains.CHAINS:
+        return [str(here.with_name("vnpu_chains.py")), str(ports), name, dtype]
+    return [str(here), "--row", name, dtype]
+
+
+def page(found: dict[tuple[str, str], dict[str, Any]], jobs: int) -> tuple[str, list[str]]:
+    """The Markdown, and the rows whose verdict `EXPLAINED` does not expect."""
+    text = HEAD.format(target=device.settings.target, jobs=jobs, cores=os.cpu_count(), load=os.getloadavg()[2],
+                       fla=chains.FLA, mamba=chains.MAMBA, f32=chains.BOUNDS[torch.float32],
+                       bf16=chains.BOUNDS[torch.bfloat16])
+    wrong, surprising = [], []
+    for (name, dtype), row in found.items():
+        text += line(name, dtype, row) + "\n"
+        if verdict(row) != "ok":
+            wrong.append(f"- {name}, {dtype}: {why(row)}")
+        if (verdict(row) == "failed") != (name in EXPLAINED):
+            surprising.append(f"{name}, {dtype}: {verdict(row)}, which is not what EXPLAINED says")
+    explained = [f"- **{name}**: {EXPLAINED[name]}" for name in EXPLAINED if any(name == one for one, _ in found)]
+    text += "\n## What is not ok\n\nWhat is said of the first case of each row:\n\n"
+    text += "\n".join(wrong or ["Nothing."]) + "\n"
+    if explained:
+        text += "\nWhat was looked up in the HIVM:\n\n" + "\n".join(explained) + "\n"
+    return text, surprising
 
 
 if __name__ == "__main__":
