@@ -2,7 +2,7 @@
 
     python benchmarks/vnpu_chains.py PORTS NAME DTYPE      one chain; prints a line of JSON
 
-PORTS is a folder with the ports of `FILES`, made with `migrate port FILES -o PORTS`. A chain runs in a process of its
+PORTS is a folder with the port of the file, made with `migrate port FILE -o PORTS`. A chain runs in a process of its
 own, as FLA wants a torch.npu when it is imported, and finds a stand-in.
 """
 from __future__ import annotations
@@ -26,9 +26,6 @@ from migrate.vnpu.machine import Run
 from ported_kernels.catalog import spread
 
 FLA, MAMBA = "fla-core==0.6.0", "mamba-ssm==2.3.2.post1"
-FILES = (f"{MAMBA}:mamba_ssm/ops/triton/ssd_combined.py", f"{FLA}:fla/modules/norm/l2norm.py",
-         f"{FLA}:fla/ops/utils/cumsum.py", f"{FLA}:fla/ops/simple_gla/chunk.py",
-         f"{FLA}:fla/ops/gated_delta_rule/chunk.py", f"{FLA}:fla/ops/gated_delta_rule/fused_recurrent.py")
 BOUNDS = {torch.float32: 5e-6, torch.bfloat16: 1e-2}      # relative L2 error; several roundings of 2^-9 in a chain
 
 Inputs = dict[str, torch.Tensor]
@@ -60,6 +57,11 @@ class Chain:
     reference: Callable[..., Any]
     options: dict[str, Any] = field(default_factory=dict)
     leaves: tuple[str, ...] = ()
+
+    @property
+    def file(self) -> str:
+        """What `migrate port` takes."""
+        return f"{self.release}:{self.module.replace('.', '/')}.py"
 
 
 def _ssd(T: int, H: int, P: int, N: int) -> Callable[[Draw], Inputs]:

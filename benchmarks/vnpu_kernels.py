@@ -1,7 +1,7 @@
 """What runs on the virtual NPU, and how exactly: a table of our operators and of whole chains of upstream's ports.
 
     migrate port mamba3_siso_bwd.py
-    python benchmarks/vnpu_kernels.py --out docs/evidence/vnpu_kernels.md [--only NAME ...] [--ports FOLDER]
+    python benchmarks/vnpu_kernels.py --out docs/evidence/vnpu_kernels.md [--only NAME ...] [--ports FOLDER] [--json FILE]
 
 Each row is a process of its own. Operators of the catalogue run all cases of their contracts; the chains those of
 vnpu_chains.py, on ports that are made first, unless --ports has them. Every program of every launch is run. Exit code 1
@@ -17,7 +17,7 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ OPERATORS = ("bwd_segsum_dadt", "mamba3_siso_bwd_dzdo", "kda_split_state_summary
              "kda_state_grad_ext", "compute_dzdo", "compute_dqkv", "compute_dqktheta", "apply_dk_state_post",
              "compute_ddt_dtrap_dinput_states")
 DTYPES = ("float32", "bfloat16")
+Rows = dict[tuple[str, str], dict[str, Any]]      # by name and dtype
 
 # Rows that fail, and the finding of docs/vnpu.md that they fail of. Each was looked up in the HIVM.
 EXPLAINED: dict[str, str] = {}
@@ -138,7 +139,7 @@ def main() -> int:
     options.add_argument("--ports", type=Path, help="where the ports of the chains are")
     options.add_argument("--time-limit", type=float, default=1200.0, help="seconds for one row")
     options.add_argument("--jobs", type=int, default=1, help="rows at a time")
-    options.add_argument("--json", type=Path, help="where to write the rows as JSON, too, with all reasons")
+    options.add_argument("--json", type=Path, help="rows as JSON, with all reasons; what is there is not run again")
     options.add_argument("--row", nargs=2, metavar=("NAME", "DTYPE"), help=argparse.SUPPRESS)
     chosen = options.parse_args()
     if chosen.row:
@@ -150,24 +151,25 @@ def main() -> int:
     names = [*OPERATORS, *chains.CHAINS]
     if unknown := [name for name in chosen.only if name not in names]:
         options.error(f"--only: no row {unknown[0]!r}; there are {'; '.join(names)}")
-    names = [name for name in names if not chosen.only or name in chosen.only]
-
-    with tempfile.TemporaryDirectory() as folder:
+    rows = [(name, dtype) for name in names for dtype in DTYPES]
+    found: Rows = {}
+    if chosen.json and chosen.json.exists():
+        found = {(row["name"], row["dtype"]): row for row in json.loads(chosen.json.read_text())}
+    wanted = [row for row in rows if (row[0] in chosen.only if chosen.only else row not in found)]
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(chosen.jobs) as pool:
         ports = chosen.ports or Path(folder)
-        if chosen.ports is None and any(name in chains.CHAINS for name in names):
-            subprocess.run([sys.executable, "-m", "migrate", "port", *chains.FILES, "-o", ports], check=True,
+        files = dict.fromkeys(chains.CHAINS[name].file for name, _ in wanted if name in chains.CHAINS)
+        if chosen.ports is None and files:
+            subprocess.run([sys.executable, "-m", "migrate", "port", *files, "-o", ports], check=True,
                            stdout=subprocess.DEVNULL)
-        rows = [(name, dtype) for name in names for dtype in DTYPES]
-        with ThreadPoolExecutor(chosen.jobs) as pool:
-            run = [pool.submit(in_a_process, command(*row, ports), chosen.time_limit) for row in rows]
-            found = {}
-            for (name, dtype), one in zip(rows, run, strict=True):
-                found[name, dtype] = one.result()
-                print(line(name, dtype, found[name, dtype]), flush=True)
-    if chosen.json:
-        chosen.json.write_text(json.dumps([{"name": name, "dtype": dtype, **row}
-                                           for (name, dtype), row in found.items()], indent=1))
-    text, surprising = page(found, chosen.jobs)
+        running = {pool.submit(in_a_process, command(*row, ports), chosen.time_limit): row for row in wanted}
+        for done in as_completed(running):
+            name, dtype = running[done]
+            found[name, dtype] = {"name": name, "dtype": dtype, **done.result()}
+            print(line(name, dtype, found[name, dtype]), flush=True)
+            if chosen.json:
+                chosen.json.write_text(json.dumps(list(found.values()), indent=1))
+    text, surprising = page({row: found[row] for row in rows if row in found}, chosen.jobs)
     if chosen.out:
         chosen.out.write_text(text)
     print("\n".join(surprising), file=sys.stderr)
@@ -181,7 +183,7 @@ def command(name: str, dtype: str, ports: Path) -> list[str]:
     return [str(here), "--row", name, dtype]
 
 
-def page(found: dict[tuple[str, str], dict[str, Any]], jobs: int) -> tuple[str, list[str]]:
+def page(found: Rows, jobs: int) -> tuple[str, list[str]]:
     """The Markdown, and the rows whose verdict `EXPLAINED` does not expect."""
     text = HEAD.format(target=device.settings.target, jobs=jobs, cores=os.cpu_count(), load=os.getloadavg()[2],
                        fla=chains.FLA, mamba=chains.MAMBA, f32=chains.BOUNDS[torch.float32],
