@@ -1,7 +1,7 @@
 """What runs on the virtual NPU, and how exactly: a table of our operators and of whole chains of upstream's ports.
 
     migrate port mamba3_siso_bwd.py
-    python benchmarks/vnpu_kernels.py --out docs/evidence/vnpu_kernels.md [--only NAME ...] [--ports FOLDER] [--json FILE]
+    python benchmarks/vnpu_kernels.py --out docs/evidence/vnpu_kernels.md [--only NAME ...] [--ports DIR] [--json FILE]
 
 Each row is a process of its own. Operators of the catalogue run all cases of their contracts; the chains those of
 vnpu_chains.py, on ports that are made first, unless --ports has them. Every program of every launch is run. Exit code 1
