@@ -154,3 +154,24 @@ def turned_product(x, bias, out, rows, R: tl.constexpr, D: tl.constexpr):
     first, second = tl.split(tl.reshape(tile, [R, D // 2, 2]))
     turned = tl.reshape(tl.join(first - second, first + second), [R, D])
     tl.store(out + row[:, None] * R + row[None, :], tl.dot(turned, tl.trans(turned)))
+
+
+@triton.jit
+def product_of_all(a, out, count, B: tl.constexpr):
+    """The product of `count` matrices, the last one leftmost."""
+    rows = tl.arange(0, B)
+    at = rows[:, None] * B + rows[None, :]
+    found = tl.where(rows[:, None] == rows[None, :], 1.0, 0.0)
+    for k in range(count):
+        found = tl.dot(tl.load(a + k * B * B + at), found)
+    tl.store(out + at, found)
+
+
+@triton.jit
+def stored_and_added_sums(a, b, stored, added, B: tl.constexpr):
+    """The row sums of a product, stored in one place and added in another."""
+    rows, columns = tl.arange(0, B), tl.arange(0, B)
+    at = rows[:, None] * B + columns[None, :]
+    sums = tl.sum(tl.dot(tl.load(a + at), tl.load(b + at)) * 0.5, axis=1)
+    tl.store(stored + rows, sums)
+    tl.atomic_add(added + rows, sums)
