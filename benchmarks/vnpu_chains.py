@@ -91,6 +91,7 @@ _STATE = {"output_final_state": True}
 
 CHAINS = {
     "ssd, forward": Chain(*_SSD, _ssd(40, 2, 16, 16), exact.ssd, _SSD_OPTIONS),
+    "ssd, forward, P64 N64 C32": Chain(*_SSD, _ssd(64, 2, 64, 64), exact.ssd, _SSD_OPTIONS | {"chunk_size": 32}),
     "ssd, forward, P64 N128 C64": Chain(*_SSD, _ssd(128, 2, 64, 128), exact.ssd, _SSD_OPTIONS | {"chunk_size": 64}),
     "ssd, forward and backward": Chain(*_SSD, _ssd(40, 2, 16, 16), exact.ssd, _SSD_OPTIONS,
                                        ("x", "dt", "A", "B", "C", "D", "z", "dt_bias")),
