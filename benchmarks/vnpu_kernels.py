@@ -37,14 +37,15 @@ Rows = dict[tuple[str, str], dict[str, Any]]      # by name and dtype
 
 # Rows that fail, and the finding of docs/vnpu.md that they fail of. Each was looked up in the HIVM.
 EXPLAINED = {
-    "compute_dqkv": "finding 3, padded columns: in the last chunk, of one token in 32, `mma_tile` computes 16 columns of "
-                    "`v @ do^T`, and the rest of L0C is multiplied by a mask and summed. Where a chunk's tokens fill "
-                    "the tile's fractals, all is right. One case does not compile (UB overflow).",
-    "compute_dqktheta": "finding 6, pairs of a tile: `copy_ubuf_to_ubuf` takes the padded buffer to the compact one "
-                        "before `load_gm_to_ubuf` fills that, and `vadd` reads the padded one. Two cases do not compile "
-                        "(UB overflow).",
-    "compute_ddt_dtrap_dinput_states": "finding 5, a masked load is made all the same: 64 elements from element -1 on, "
-                                       "then `vsel` by the mask. The numbers are right.",
+    "compute_dqkv":
+        "finding 3, padded columns: in the last chunk, of one token in 32, `mma_tile` computes 16 columns of `v @ do^T`, "
+        "and the rest of L0C is multiplied by a mask and summed. One case does not compile (UB overflow).",
+    "compute_dqktheta":
+        "finding 6, pairs of a tile: `copy_ubuf_to_ubuf` takes the padded buffer to the compact one before "
+        "`load_gm_to_ubuf` fills that, and `vadd` reads the padded one. Two cases do not compile (UB overflow).",
+    "compute_ddt_dtrap_dinput_states":
+        "finding 5, a masked load is made all the same: 64 elements from element -1 on, then `vsel` by the mask. The "
+        "numbers are right.",
 }
 
 
