@@ -38,8 +38,8 @@ Rows = dict[tuple[str, str], dict[str, Any]]      # by name and dtype
 # Rows that fail, and the finding of docs/vnpu.md that they fail of. Each was looked up in the HIVM.
 EXPLAINED = {
     "compute_dqkv":
-        "finding 3, padded columns: in the last chunk, of one token in 32, `mma_tile` computes 16 columns of `v @ do^T`, "
-        "and the rest of L0C is multiplied by a mask and summed. One case does not compile (UB overflow).",
+        "finding 3, padded columns: in the last chunk, of one token in 32, `mma_tile` computes 16 columns of "
+        "`v @ do^T`, and the rest of L0C is multiplied by a mask and summed. One case does not compile (UB overflow).",
     "compute_dqktheta":
         "finding 6, pairs of a tile: `copy_ubuf_to_ubuf` takes the padded buffer to the compact one before "
         "`load_gm_to_ubuf` fills that, and `vadd` reads the padded one. Two cases do not compile (UB overflow).",
