@@ -161,3 +161,24 @@ def one_before(x, out, n, BLOCK: tl.constexpr):
     """Every element's predecessor, 0 before the first."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + at, tl.load(x + at - 1, mask=(at > 0) & (at < n), other=0.0), mask=at < n)
+
+
+@triton.jit
+def product_of_all(a, out, count, B: tl.constexpr):
+    """The product of `count` matrices, the last one leftmost."""
+    rows = tl.arange(0, B)
+    at = rows[:, None] * B + rows[None, :]
+    found = tl.where(rows[:, None] == rows[None, :], 1.0, 0.0)
+    for k in range(count):
+        found = tl.dot(tl.load(a + k * B * B + at), found)
+    tl.store(out + at, found)
+
+
+@triton.jit
+def stored_and_added_sums(a, b, stored, added, B: tl.constexpr):
+    """The row sums of a product, stored in one place and added in another."""
+    rows, columns = tl.arange(0, B), tl.arange(0, B)
+    at = rows[:, None] * B + columns[None, :]
+    sums = tl.sum(tl.dot(tl.load(a + at), tl.load(b + at)) * 0.5, axis=1)
+    tl.store(stored + rows, sums)
+    tl.atomic_add(added + rows, sums)
