@@ -5,21 +5,23 @@ Their second output is M of the trio, backward its transpose. What the kernels h
 """
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
 from ported_kernels.arguments import reject
-from ported_kernels.catalog import Case, Inputs, Operator, Upstream, axes_swapped, seeded, with_gaps
+from ported_kernels.catalog import Case, Inputs, Operator, Upstream, seeded
 from ported_kernels.interpreter import MAX_PROGRAMS
 from ported_kernels.kda.fla_cp import ASKED, CHUNK_SIZE, PORT, K, V
 from ported_kernels.kda.state_reference import (
     TOLERANCES,
+    Change,
+    apart,
+    gate_in_dtype,
     in_chunks,
     kda_split_state_summary_reference,
     kda_state_grad_ext_reference,
     kda_state_transition_reference,
     tokens,
+    turned,
 )
 from ported_kernels.signature import NUMBER, Given, Signature, Sizes, Tensor, Value
 
@@ -44,25 +46,6 @@ def fla_cp_state_grad_ext_reference(
     query, key = (_for_each(x, w.shape[2]) for x in (query, key))
     dS_ext = kda_state_grad_ext_reference(query, key, w, gate, grad_output, grad_value, scale, chunk_size=CHUNK_SIZE)
     return dS_ext, kda_state_transition_reference(gate, key, w, chunk_size=CHUNK_SIZE).mT
-
-
-def _apart(inputs: Inputs) -> None:
-    for name, value in inputs.items():
-        if isinstance(value, torch.Tensor):
-            inputs[name] = with_gaps(value)
-
-
-def _turned(inputs: Inputs) -> None:
-    for name, value in inputs.items():
-        if isinstance(value, torch.Tensor):
-            inputs[name] = axes_swapped(value, 1, 2)
-
-
-def _gate_in_dtype(inputs: Inputs) -> None:
-    inputs["gate"] = inputs["gate"].to(inputs["key"].dtype)
-
-
-Change = Callable[[Inputs], None]
 
 
 def _build(seed: int, dtype: torch.dtype, T: int, heads: int, shared: int) -> Inputs:
@@ -101,9 +84,9 @@ def _cases(backward: bool) -> tuple[Case, ...]:
         _case("one token", 1, backward=backward),
         _case("T65, one head", 65, backward=backward, heads=1),
         _case("T130, two heads to a key", 130, backward=backward, heads=4, shared=2),
-        _case("gate in the inputs' dtype", 100, _gate_in_dtype, backward=backward),
-        _case("views with gaps", 100, _apart, backward=backward),
-        _case("swapped axes", 100, _turned, backward=backward),
+        _case("gate in the inputs' dtype", 100, gate_in_dtype, backward=backward),
+        _case("views with gaps", 100, apart, backward=backward),
+        _case("swapped axes", 100, turned, backward=backward),
     )
 
 

@@ -109,13 +109,13 @@ def _head_first(inputs: Inputs) -> None:
     inputs["w_head_first"] = True
 
 
-def _apart(inputs: Inputs) -> None:
+def apart(inputs: Inputs) -> None:
     for name, value in inputs.items():
         if isinstance(value, torch.Tensor):
             inputs[name] = with_gaps(value)
 
 
-def _turned(inputs: Inputs) -> None:
+def turned(inputs: Inputs) -> None:
     for name, value in inputs.items():
         if isinstance(value, torch.Tensor):
             inputs[name] = axes_swapped(value, 1, 2)
@@ -132,7 +132,7 @@ def _poisoned(inputs: Inputs) -> None:
             by_head[:, :, last:] = float("nan")
 
 
-def _gate_in_dtype(inputs: Inputs) -> None:
+def gate_in_dtype(inputs: Inputs) -> None:
     inputs["gate"] = inputs["gate"].to(inputs["key"].dtype)
 
 
@@ -209,9 +209,9 @@ SUMMARY = Operator(
         _case("T100, nan in the other heads", 100, _poisoned, mode="both", B=2, heads=(2, 1, 4)),
         _case("T100, nan in the other heads, w head-first", 100, _head_first, _poisoned, mode="state", B=2,
               heads=(1, 2, 4)),
-        _case("gate in the inputs' dtype", 100, _gate_in_dtype, mode="both"),
-        _case("views with gaps", 100, _apart, mode="both"),
-        _case("swapped axes", 100, _turned, mode="both"),
+        _case("gate in the inputs' dtype", 100, gate_in_dtype, mode="both"),
+        _case("views with gaps", 100, apart, mode="both"),
+        _case("swapped axes", 100, turned, mode="both"),
     ),
     tolerances=TOLERANCES,
     upstream=Upstream("fla-core==0.5.2", SOURCE, "pre_process_fwd_kernel_merged"),
@@ -232,9 +232,9 @@ TRANSITION = Operator(
         _case("T48, chunks of 16, batch of 2", 48, chunk=16, B=2),
         _case("all heads of one", 64, heads=(1, 0, 1)),
         _case("T128, nan in the other heads", 128, _poisoned, B=2, heads=(2, 1, 4)),
-        _case("gate in the inputs' dtype", 128, _gate_in_dtype),
-        _case("views with gaps", 128, _apart),
-        _case("swapped axes", 128, _turned),
+        _case("gate in the inputs' dtype", 128, gate_in_dtype),
+        _case("views with gaps", 128, apart),
+        _case("swapped axes", 128, turned),
     ),
     # Every product is of float32 operands, so bfloat16 inputs, exact for the reference, have the bound of float32.
     tolerances=dict.fromkeys(TOLERANCES, TOLERANCES[torch.float32]),
@@ -258,9 +258,9 @@ GRAD_EXT = Operator(
         _grad_case("T50, chunks of 16, scale 1", 50, chunk=16, V=64, scale=1.0),
         _grad_case("all heads of one, scale 0.3", 70, heads=(1, 0, 1), scale=0.3),
         _grad_case("T100, nan in the other heads", 100, _poisoned, B=2, heads=(2, 1, 4)),
-        _grad_case("gate in the inputs' dtype", 100, _gate_in_dtype),
-        _grad_case("views with gaps", 100, _apart),
-        _grad_case("swapped axes", 100, _turned),
+        _grad_case("gate in the inputs' dtype", 100, gate_in_dtype),
+        _grad_case("views with gaps", 100, apart),
+        _grad_case("swapped axes", 100, turned),
     ),
     tolerances=TOLERANCES,
     upstream=Upstream("fla-core==0.5.2", SOURCE, "pre_process_bwd_kernel_merged"),
