@@ -195,6 +195,8 @@ def main() -> int:
     options.add_argument("--only", default="", help="subjects whose name contains this")
     options.add_argument("--target", default=targets.DEFAULT)
     chosen = options.parse_args()
+    if not any(chosen.only in subject.name for subject in SUBJECTS):
+        options.error(f"--only {chosen.only}: no such subject; there are {', '.join(s.name for s in SUBJECTS)}")
 
     chain = toolchain.find()
     say: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True)  # noqa: E731
