@@ -86,6 +86,7 @@ def _attention(T: int, H: int, K: int, V: int, beta: bool = False) -> Callable[[
 _SSD = (MAMBA, "mamba_ssm.ops.triton.ssd_combined", "mamba_chunk_scan_combined")
 _SSD_OPTIONS = {"chunk_size": 16, "dt_softplus": True, "return_final_states": True}
 _GLA = (FLA, "fla.ops.simple_gla.chunk", "chunk_simple_gla")
+_GDN = (FLA, "fla.ops.gated_delta_rule.chunk", "chunk_gated_delta_rule")
 _CUMSUM = (FLA, "fla.ops.utils.cumsum")
 _STATE = {"output_final_state": True}
 
@@ -112,8 +113,11 @@ CHAINS = {
                                               ("q", "k", "v", "g")),
     "simple_gla, forward and backward, T40": Chain(*_GLA, _attention(40, 1, 16, 16), exact.simple_gla, _STATE,
                                                    ("q", "k", "v", "g")),
-    "gated delta rule, forward": Chain(FLA, "fla.ops.gated_delta_rule.chunk", "chunk_gated_delta_rule",
-                                       _attention(128, 2, 32, 32, beta=True), exact.gated_delta_rule, _STATE),
+    "gated delta rule, forward, C16": Chain(*_GDN, _attention(40, 2, 32, 32, beta=True), exact.gated_delta_rule,
+                                            _STATE | {"chunk_size": 16}),
+    "gated delta rule, forward, C32": Chain(*_GDN, _attention(96, 2, 32, 32, beta=True), exact.gated_delta_rule,
+                                            _STATE | {"chunk_size": 32}),
+    "gated delta rule, forward": Chain(*_GDN, _attention(128, 2, 32, 32, beta=True), exact.gated_delta_rule, _STATE),
     "gated delta rule, recurrent, forward": Chain(
         FLA, "fla.ops.gated_delta_rule.fused_recurrent", "fused_recurrent_gated_delta_rule",
         _attention(20, 2, 32, 32, beta=True), exact.gated_delta_rule, _STATE),
