@@ -134,15 +134,23 @@ def vector_programs(device: torch.device | str, tasks: int) -> int:
     return max(1, min(tasks, properties(kind).vector_cores * PROGRAMS_PER_CORE[kind]))
 
 
+GPU_OPTIONS = ("num_warps", "num_stages")
+
+
 def launch_options(device: torch.device | str, **options: Any) -> dict[str, Any]:
-    """Keyword arguments of a launch that only Ascend's compiler knows, such as multibuffer=False.
+    """Keyword arguments of a launch that only one kind of compiler knows: Ascend's multibuffer=False, a GPU's
+    num_stages=1.
 
         kernel[grid](x, BLOCK=64, **runtime.launch_options(x.device, multibuffer=False))
 
-    None of them on a GPU, where Triton takes an unknown one for a mistake. The interpreter drops them, and whoever
-    records launches instead of running them (the compile gate) sees them.
+    On a GPU, Triton takes an unknown one for a mistake, so it gets its own ones only; multibuffer=False, which forbids
+    to load the next round's tiles ahead, is num_stages=1 there. Everybody else gets the rest: the interpreter drops
+    them, and whoever records launches instead of running them (the compile gate) sees them.
     """
-    return {} if str(device).startswith("cuda") else options
+    if not str(device).startswith("cuda"):
+        return {name: value for name, value in options.items() if name not in GPU_OPTIONS}
+    ahead = {} if options.get("multibuffer", True) else {"num_stages": 1}
+    return ahead | {name: value for name, value in options.items() if name in GPU_OPTIONS}
 
 
 def on(device: torch.device | str) -> AbstractContextManager:

@@ -1,10 +1,10 @@
 # --- ported by migrate: do not edit; change the rules, then run `migrate port` again ---
 # upstream: not a pinned release
 # path: state_grad_ext.py
-# sha256: bfbb73813e1f0e11e6805a4ca35022d97f237af403cf10dfcf609055360abd7e
+# sha256: e9406cd7fcb2597d09cc1df2395f09886a25b217df8c735842f48e9ab2953d18
 # licence: see the file
-# tool: migrate 0.1.0, 21 rules d55853dac362, triton-ascend 3.2.0, Ascend910B2, --set K=128 --split K
-# body: ab183d96aceb700953c6c28860e1657d57404f400e60033e4cd040e2f87d1e56
+# tool: migrate 0.1.0, 21 rules 0d0a90cd44eb, triton-ascend 3.2.0, Ascend910B2, --set K=128 --split K
+# body: bb280c68cf4489e81e0b61ca8a219181cfb83466978d7680bd92cc9d838f0f37
 # --- end of the header of migrate ---
 """Kimi Delta Attention, backward: the gradient that a part of the sequence sends to the state that came in."""
 from __future__ import annotations
@@ -17,6 +17,8 @@ from ported_kernels import arguments, runtime
 from ported_kernels.kda import check
 
 
+# migrate: ASC211 specialise: `K` of `kda_state_grad_ext_kernel` stays, checked by a static assertion: a
+#   launch of the kernel could not be matched to its parameters
 @triton.jit(do_not_specialize=["T", "head_offset"])
 def kda_state_grad_ext_kernel(
     query, key,                     # [B, T, H_TOTAL, K]
@@ -145,5 +147,6 @@ def kda_state_grad_ext(query: torch.Tensor, key: torch.Tensor, w: torch.Tensor, 
     with runtime.on(key.device):
         kda_state_grad_ext_kernel[(blocks, H, B)](
             query, key, w, gate, grad_output, grad_value, dS_ext, scale, T, head_offset, H=H, H_TOTAL=H_TOTAL, K=K,
-            V=V, BT=chunk_size, BV=block_columns, W_HEAD_FIRST=w_head_first)
+            V=V, BT=chunk_size, BV=block_columns, W_HEAD_FIRST=w_head_first,
+            **runtime.launch_options(key.device, num_stages=1))     # tiles loaded ahead are too much for a GPU
     return dS_ext

@@ -3,8 +3,8 @@
 # path: state_transition.py
 # sha256: 5e20deed202cadbf21221684adbcb9e1e32bdbfdd8380415620f215e8af12ea4
 # licence: see the file
-# tool: migrate 0.1.0, 21 rules d55853dac362, triton-ascend 3.2.0, Ascend910B2, --set K=128 --split K
-# body: f8d39f2fc024735472995b3ac5b6b6799c64b76494328629cbbdc1d20e9a9d6f
+# tool: migrate 0.1.0, 21 rules 0d0a90cd44eb, triton-ascend 3.2.0, Ascend910B2, --set K=128 --split K
+# body: eccde56364caeaca583f5cc6f9dd7a6a2e2cd2f977d04b3d924a9294a24cae85
 # --- end of the header of migrate ---
 """Kimi Delta Attention: the matrix that a part of the sequence multiplies the incoming state by."""
 from __future__ import annotations
@@ -74,12 +74,14 @@ def kda_state_transition_kernel(
         b_a12 -= tl.dot(tl.trans(b_k1), b_w2, input_precision="ieee")
         b_a21 -= tl.dot(tl.trans(b_k2), b_w1, input_precision="ieee")
         b_a22 -= tl.dot(tl.trans(b_k2), b_w2, input_precision="ieee")
+        tl.debug_barrier()
         b_m1 = tl.load(p_m1)
         b_m2 = tl.load(p_m2)
         b_m1, b_m2 = (
             tl.dot(b_a11, b_m1, input_precision="ieee") + tl.dot(b_a12, b_m2, input_precision="ieee"),
             tl.dot(b_a21, b_m1, input_precision="ieee") + tl.dot(b_a22, b_m2, input_precision="ieee"),
         )
+        tl.debug_barrier()
         tl.store(p_m1, b_m1)
         tl.store(p_m2, b_m2)
 

@@ -211,5 +211,7 @@ def test_the_transition_asks_for_no_multi_buffering():
 
     assert runtime.launch_options("npu", multibuffer=False) == {"multibuffer": False}
     assert runtime.launch_options("cpu", multibuffer=False) == {"multibuffer": False}
-    assert runtime.launch_options("cuda:1", multibuffer=False) == {}
+    assert runtime.launch_options("cuda:1", multibuffer=False) == {"num_stages": 1}
+    assert runtime.launch_options("cuda", multibuffer=True, num_warps=8) == {"num_warps": 8}
+    assert runtime.launch_options("npu", multibuffer=True, num_warps=8) == {"multibuffer": True}
     assert "**runtime.launch_options(M.device, multibuffer=False))" in (KDA / "state_transition.py").read_text()

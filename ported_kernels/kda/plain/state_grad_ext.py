@@ -121,5 +121,6 @@ def kda_state_grad_ext(query: torch.Tensor, key: torch.Tensor, w: torch.Tensor, 
     with runtime.on(key.device):
         kda_state_grad_ext_kernel[(blocks, H, B)](
             query, key, w, gate, grad_output, grad_value, dS_ext, scale, T, head_offset, H=H, H_TOTAL=H_TOTAL, K=K,
-            V=V, BT=chunk_size, BV=block_columns, W_HEAD_FIRST=w_head_first)
+            V=V, BT=chunk_size, BV=block_columns, W_HEAD_FIRST=w_head_first,
+            **runtime.launch_options(key.device, num_stages=1))     # tiles loaded ahead are too much for a GPU
     return dS_ext
