@@ -130,7 +130,8 @@ HEAD = """# What runs on the virtual NPU
 Made by `python benchmarks/vnpu_kernels.py --out docs/evidence/vnpu_kernels.md` (with `migrate port mamba3_siso_bwd.py`
 before it), for {target}, on {cores} busy cores. Operators run every case of their contracts, with NaN in what
 `torch.empty` returns; chains run upstream's public functions as `migrate port` makes them, from {fla} and
-{mamba}, beside recurrences in float64 (benchmarks/vnpu_recurrences.py). All programs of all launches were run, all checks on.
+{mamba}, beside recurrences in float64 (benchmarks/vnpu_recurrences.py). All programs of all
+launches were run, all checks on.
 
 The error is the relative L2 error of the worst output over the cases; the bound of a chain is {f32:.0e} in float32 and
 {bf16:.0e} in bfloat16. Errors and notes are findings ([vnpu.md](../vnpu.md)), the time of a program is the median,
