@@ -128,10 +128,10 @@ def line(name: str, dtype: str, row: dict[str, Any]) -> str:
 HEAD = """# What runs on the virtual NPU
 
 Made by `python benchmarks/vnpu_kernels.py --out docs/evidence/vnpu_kernels.md` (with `migrate port mamba3_siso_bwd.py`
-before it), for {target}, {jobs} rows at a time on {cores} cores with a load of {load:.0f}. Operators run every case of
-their contracts, with NaN in what `torch.empty` returns; chains run upstream's public functions as `migrate port` makes
-them, from {fla} and {mamba},
-beside recurrences in float64 (benchmarks/vnpu_recurrences.py). All programs of all launches were run, all checks on.
+before it), for {target}, on {cores} busy cores. Operators run every case of their contracts, with NaN in what
+`torch.empty` returns; chains run upstream's public functions as `migrate port` makes them, from {fla} and
+{mamba}, beside recurrences in float64 (benchmarks/vnpu_recurrences.py). All programs of all
+launches were run, all checks on.
 
 The error is the relative L2 error of the worst output over the cases; the bound of a chain is {f32:.0e} in float32 and
 {bf16:.0e} in bfloat16. Errors and notes are findings ([vnpu.md](../vnpu.md)), the time of a program is the median,
@@ -179,7 +179,7 @@ def main() -> int:
             print(line(name, dtype, found[name, dtype]), flush=True)
             if chosen.json:
                 chosen.json.write_text(json.dumps(list(found.values()), indent=1))
-    text, surprising = page({row: found[row] for row in rows if row in found}, chosen.jobs)
+    text, surprising = page({row: found[row] for row in rows if row in found})
     if chosen.out:
         chosen.out.write_text(text)
     print("\n".join(surprising), file=sys.stderr)
@@ -193,10 +193,10 @@ def command(name: str, dtype: str, ports: Path) -> list[str]:
     return [str(here), "--row", name, dtype]
 
 
-def page(found: Rows, jobs: int) -> tuple[str, list[str]]:
+def page(found: Rows) -> tuple[str, list[str]]:
     """The Markdown, and the rows whose verdict `EXPLAINED` does not expect."""
-    text = HEAD.format(target=device.settings.target, jobs=jobs, cores=os.cpu_count(), load=os.getloadavg()[2],
-                       fla=chains.FLA, mamba=chains.MAMBA, f32=chains.BOUNDS[torch.float32],
+    text = HEAD.format(target=device.settings.target, cores=os.cpu_count(), fla=chains.FLA,
+                       mamba=chains.MAMBA, f32=chains.BOUNDS[torch.float32],
                        bf16=chains.BOUNDS[torch.bfloat16])
     wrong, surprising = [], []
     for (name, dtype), row in found.items():
