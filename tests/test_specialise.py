@@ -113,6 +113,30 @@ def test_a_constant_to_split_decides_but_keeps_its_name() -> None:
     assert not engine.apply(outcome.final, [Specialise]).steps
 
 
+LAUNCHED = HEAD + """from ported_kernels import runtime
+
+@triton.jit
+def kernel(x, K: tl.constexpr, num_stages: tl.constexpr = 2):
+    tl.store(x, K // 2)
+
+def run(x, k):
+    kernel[(1,)](x, K=k, LAST)
+"""
+
+
+@pytest.mark.parametrize("last", [
+    "**more", "**runtime.launch_options(x.device, multibuffer=False)", "**runtime.launch_options(x.device, **more)",
+    "**other.launch_options(x.device)"])
+def test_what_else_may_be_in_a_launch(last: str) -> None:
+    """Here num_stages is a parameter."""
+    found = specialised(LAUNCHED.replace("LAST", last), "K=64").open
+    assert "a launch of the kernel could not be matched to its parameters" in found[0].message
+    options = LAUNCHED.replace("LAST", last).replace("num_stages: tl.constexpr = 2", "multi=1")
+    assert bool(specialised(options, "K=64").open) is ("more" in last or "other" in last)
+    taken = options.replace("multi=1", "multibuffer=True")
+    assert specialised(taken, "K=64").open
+
+
 @pytest.mark.parametrize(("words", "message"), [
     ("Q=1", "no kernel of kernel.py has a tl.constexpr parameter Q; there are K, USE"),
     ("n=1", "n of kernel is a run-time argument, not tl.constexpr"),
