@@ -77,7 +77,8 @@ def settings(words: Iterable[str]) -> tuple[Setting, ...]:
         except (ValueError, SyntaxError):
             value = ...
         if not isinstance(value, Literal) or (isinstance(value, float) and not math.isfinite(value)):
-            raise UsageError(f"--set {word}: expected a finite number, True, False, None or a quoted string as the value")
+            raise UsageError(f"--set {word}: expected a finite number, True, False, None or a quoted string as the "
+                             "value")
         key = (parts["kernel"] or "", parts["name"])
         if key in found and (type(found[key].value), found[key].value) != (type(value), value):
             raise UsageError(f"--set {word}: {parts['name']} is already set to {found[key].value!r}")

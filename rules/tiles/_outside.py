@@ -376,7 +376,8 @@ def _only_tested(kernel: Kernel, name: str) -> bool:
     for node in find(kernel.node.body, cst.Name):
         if node.value != name:
             continue
-        inner, outer = node, tree.parent(node)
+        inner: cst.CSTNode = node
+        outer = tree.parent(node)
         while isinstance(outer, cst.BooleanOperation):
             inner, outer = outer, tree.parent(outer)
         if isinstance(outer, cst.UnaryOperation) and isinstance(outer.operator, cst.Not):
