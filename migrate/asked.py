@@ -5,6 +5,7 @@ A rule that is for the asking looks here (`self.source.asked`) and does nothing 
 from __future__ import annotations
 
 import ast
+import math
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -75,8 +76,9 @@ def settings(words: Iterable[str]) -> tuple[Setting, ...]:
             value = ast.literal_eval(parts["value"])
         except (ValueError, SyntaxError):
             value = ...
-        if not isinstance(value, Literal):
-            raise UsageError(f"--set {word}: expected a number, True, False, None or a quoted string as the value")
+        if not isinstance(value, Literal) or (isinstance(value, float) and not math.isfinite(value)):
+            raise UsageError(f"--set {word}: expected a finite number, True, False, None or a quoted string as the "
+                             "value")
         key = (parts["kernel"] or "", parts["name"])
         if key in found and (type(found[key].value), found[key].value) != (type(value), value):
             raise UsageError(f"--set {word}: {parts['name']} is already set to {found[key].value!r}")

@@ -97,6 +97,8 @@ def port(
     values = [*(values or []), *(name for name in files or [] if asked.is_setting(name) and not Path(name).exists())]
     files = [name for name in files or [] if name not in values]       # `--set K=128 V=128`: the second is an argument
     wishes = asked.Asked(asked.settings(values), _words(split), copy_operands)
+    if any(not _words([names]) for names in split or ()):
+        raise UsageError("--split: expected names of constants, as in K or K,V; got none")
     if everything and (wishes or set_from):
         raise UsageError("--set, --set-from, --split and --copy-operands go with a FILE, not with --all")
     if bool(files) == bool(everything):
@@ -104,6 +106,12 @@ def port(
     if (report or write_lock) and not everything:
         raise UsageError("--report and --lock go with --all")
     settings, place = _settings(select, ignore, target, triton_ascend, output, wishes)
+    chosen = {rule.name for rule in settings.rules}
+    for option, given, rule in (("--set", wishes.settings, "specialise"), ("--set-from", set_from, "specialise"),
+                                ("--split", wishes.split, "split-tile"),
+                                ("--copy-operands", copy_operands, "guard-dot-operand")):
+        if given and rule not in chosen:
+            raise UsageError(f"{option} needs the rule {rule}, which is not selected")
     if set_from:
         settings = replace(settings, asked=_with_recorded(files, set_from, settings))
     if everything:

@@ -13,10 +13,12 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, strategies
 from hypothesis import settings as hypothesis_settings
+from typer.testing import CliRunner
 
 from migrate import engine
 from migrate.asked import Asked, settings
-from migrate.errors import MigrateError
+from migrate.cli import app
+from migrate.errors import MigrateError, UsageError
 from migrate.source import Source
 from rules.tiles.specialise import Specialise
 
@@ -113,6 +115,102 @@ def test_a_constant_to_split_decides_but_keeps_its_name() -> None:
     assert not engine.apply(outcome.final, [Specialise]).steps
 
 
+LAUNCHED = HEAD + """from ported_kernels import runtime
+
+@triton.jit
+def kernel(x, K: tl.constexpr, num_stages: tl.constexpr = 2):
+    tl.store(x, K // 2)
+
+def run(x, k):
+    kernel[(1,)](x, K=k, LAST)
+"""
+
+
+@pytest.mark.parametrize("last", [
+    "**more", "**runtime.launch_options(x.device, multibuffer=False)", "**runtime.launch_options(x.device, **more)",
+    "**other.launch_options(x.device)"])
+def test_what_else_may_be_in_a_launch(last: str) -> None:
+    """Here num_stages is a parameter."""
+    found = specialised(LAUNCHED.replace("LAST", last), "K=64").open
+    assert "a launch of the kernel could not be matched to its parameters" in found[0].message
+    options = LAUNCHED.replace("LAST", last).replace("num_stages: tl.constexpr = 2", "multi=1")
+    assert bool(specialised(options, "K=64").open) is ("more" in last or "other" in last)
+    taken = options.replace("multi=1", "multibuffer=True")
+    assert specialised(taken, "K=64").open
+
+
+TYPED = HEAD + """@triton.jit
+def kernel(x, n, K: tl.constexpr):
+    tl.store(x + n // K, K)
+
+def run(x, n, k, m):
+    kernel[(1,)](x, n, K=PASSED)
+"""
+
+
+@pytest.mark.parametrize(("words", "passed", "asserted"), [
+    ("K=1", "True", None), ("K=True", "1", None), ("K=2.0", "2", None), ("K=2", "2.0", None), ("K=0.0", "-0.0", None),
+    ("K=None", "0", None),
+    ("K=1", "1", ""), ("K=True", "True", ""), ("K=2.0", "2.0", ""),
+    ("K=2", "k", "k == 2"), ("K=2.0", "k", "k == 2.0 and isinstance(k, float)"),
+    ("K=True", "k", "k and isinstance(k, bool)"), ("K=False", "k", "not k and isinstance(k, bool)"),
+    ("K=True", "k > 1", "k > 1"), ("K=2", "k / m", "k / m == 2 and isinstance(k / m, int)"),
+    ("K=2", "k // m", "k // m == 2"),
+])
+def test_a_value_of_another_type_is_another_value(words: str, passed: str, asserted: str | None) -> None:
+    outcome = specialised(TYPED.replace("PASSED", passed), words)
+    if asserted is None:
+        assert outcome.final.text == TYPED.replace("PASSED", passed)
+        assert f"the launch at line 10 passes {passed}" in outcome.open[0].message
+        return
+    assert not outcome.open
+    assert "(x, n)\n" in outcome.final.text
+    assert re.findall(r"assert (.*), \"", outcome.final.text) == ([asserted] if asserted else [])
+
+
+def test_a_flag_that_is_only_asked_may_be_anything() -> None:
+    text = TYPED.replace("PASSED", "k").replace("n // K, K", "(1 if K and n else 2), not K or 1")
+    assert 'assert k, "the' in specialised(text, "K=True").final.text
+    text = text.replace("not K or 1", "K or 1")
+    assert 'assert k and isinstance(k, bool), "the' in specialised(text, "K=True").final.text
+
+
+def test_a_static_assertion_does_not_tell_a_float_from_an_integer() -> None:
+    text = TYPED.replace("K=PASSED", "**m")
+    outcome = specialised(text, "K=2.0")
+    assert outcome.final.text == text
+    assert "a static assertion holds for an integer as well, and a launch of" in outcome.open[0].message
+    assert "tl.static_assert(K == 2)" in specialised(text, "K=2").final.text
+
+
+CALLING = HEAD + """@triton.jit
+def helper(x, K: tl.constexpr = 3):
+    return x * K
+
+@triton.jit
+def kernel(x, n, N: tl.constexpr):
+    tl.store(x, CALL)
+"""
+
+
+@pytest.mark.parametrize(("call", "words", "passes"), [
+    ("helper(n)", "helper.K=8", "3"), ("helper(n, 5)", "helper.K=8", "5"), ("helper(n, K=4 + 1)", "helper.K=8", "5"),
+    ("helper(n, N)", "helper.K=8 N=4", "4"), ("helper(n, 1)", "helper.K=True", "1"),
+    ("helper(n, 8) + helper(n)", "helper.K=8", "3"),
+    ("helper(n)", "helper.K=3", ""), ("helper(n, 8)", "helper.K=8", ""), ("helper(n, N)", "helper.K=8", ""),
+    ("helper(n, N)", "helper.K=8 N=8", ""), ("helper(*n)", "helper.K=8", ""),
+])
+def test_a_call_of_a_helper_may_contradict(call: str, words: str, passes: str) -> None:
+    outcome = specialised(CALLING.replace("CALL", call), words)
+    helper = outcome.final.text.partition("def helper")[2].partition("@")[0]
+    said = [f.message for f in outcome.open if "is not folded into `helper`" in f.message]
+    if passes:
+        assert "return x * K\n" in helper and "static_assert" not in helper
+        assert [f"the call at line 11 passes {passes}" in message for message in said] == [True]
+    else:
+        assert "tl.static_assert(K ==" in helper and "x * K" not in helper and not said
+
+
 @pytest.mark.parametrize(("words", "message"), [
     ("Q=1", "no kernel of kernel.py has a tl.constexpr parameter Q; there are K, USE"),
     ("n=1", "n of kernel is a run-time argument, not tl.constexpr"),
@@ -124,6 +222,26 @@ def test_what_cannot_be_set_is_an_error_before_anything_is_written(words: str, m
     done = port(tmp_path, words)
     assert done.returncode == 2
     assert message in done.stderr
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("words", "message"), [
+    ("--set K=1e400", "--set K=1e400: expected a finite number, True"),
+    ("--set K=-1e400", "--set K=-1e400: expected a finite number, True"),
+    ("--set K=64 --ignore ASC211", "--set needs the rule specialise, which is not selected"),
+    ("--set K=64 --select drop-strides", "--set needs the rule specialise, which is not selected"),
+    ("--split K --ignore split-tile", "--split needs the rule split-tile, which is not selected"),
+    ("--copy-operands --select ASC211", "--copy-operands needs the rule guard-dot-operand, which is not selected"),
+    ("--set-from kda --ignore specialise", "--set-from needs the rule specialise, which is not selected"),
+    ("--split ''", "--split: expected names of constants"),
+    ("--split ,", "--split: expected names of constants"),
+])
+def test_options_that_would_do_nothing_are_errors(words: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "kernel.py").write_text(FLAGS)
+    done = CliRunner().invoke(app, ["port", str(tmp_path / "kernel.py"), "-o", str(tmp_path / "out"),
+                                    *shlex.split(words)])
+    assert isinstance(done.exception, UsageError)
+    assert message in str(done.exception)
     assert not (tmp_path / "out").exists()
 
 

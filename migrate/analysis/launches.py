@@ -13,6 +13,10 @@ from migrate.tree import find
 if TYPE_CHECKING:
     from migrate.source import Source
 
+# ported_kernels/runtime.py: the options it is given, without some of them, and one that it makes of multibuffer=False
+LAUNCH_OPTIONS = "ported_kernels.runtime.launch_options"
+MADE_OPTIONS = frozenset({"num_stages"})
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -72,7 +76,7 @@ class Launch:
                     bound[arg.keyword.value] = Bound(arg, arg.value)
                 continue
             if arg.star == "**":
-                whole = False
+                whole = whole and self._only_options(arg.value)
                 continue
             items = [Bound(arg, arg.value)] if arg.star == "" else self._spread(arg)
             if items is None:
@@ -83,6 +87,14 @@ class Launch:
                 bound[names[at]] = item
                 at += 1
         return bound, whole
+
+    def _only_options(self, value: cst.BaseExpression) -> bool:
+        """Whether a `**` is `runtime.launch_options(device, num_stages=1)`, and no parameter has the name of one of
+        the options that come out of it."""
+        if not isinstance(value, cst.Call) or self.source.qualified(value.func) != LAUNCH_OPTIONS:
+            return False
+        keywords = {a.keyword.value for a in value.args if a.keyword is not None}
+        return all(a.star == "" for a in value.args) and not (keywords | MADE_OPTIONS) & self.kernel.params.keys()
 
     def _spread(self, arg: cst.Arg) -> list[Bound] | None:
         value = self.source_value(arg.value)

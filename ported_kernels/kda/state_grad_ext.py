@@ -4,7 +4,7 @@
 # sha256: e9406cd7fcb2597d09cc1df2395f09886a25b217df8c735842f48e9ab2953d18
 # licence: see the file
 # tool: migrate 0.1.0, 21 rules 0d0a90cd44eb, triton-ascend 3.2.0, Ascend910B2, --set K=128 --split K
-# body: bb280c68cf4489e81e0b61ca8a219181cfb83466978d7680bd92cc9d838f0f37
+# body: caed0821ca9554b966d94860b9480e2969122c6150b416c9bee5d97761178d66
 # --- end of the header of migrate ---
 """Kimi Delta Attention, backward: the gradient that a part of the sequence sends to the state that came in."""
 from __future__ import annotations
@@ -17,8 +17,6 @@ from ported_kernels import arguments, runtime
 from ported_kernels.kda import check
 
 
-# migrate: ASC211 specialise: `K` of `kda_state_grad_ext_kernel` stays, checked by a static assertion: a
-#   launch of the kernel could not be matched to its parameters
 @triton.jit(do_not_specialize=["T", "head_offset"])
 def kda_state_grad_ext_kernel(
     query, key,                     # [B, T, H_TOTAL, K]

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from migrate.analysis.autotune import is_autotune
+from migrate.analysis.constants import given
 from migrate.analysis.control import bindings
-from migrate.analysis.kernels import HEURISTICS, Kernel
+from migrate.analysis.kernels import HEURISTICS, Kernel, match_args
 from migrate.analysis.known import PRESENT, UNKNOWN, Known
 from migrate.analysis.launches import Launch
 from migrate.asked import Literal
@@ -47,14 +48,14 @@ class Outside:
         return self.everything_stays or self.stay.get(name, "")
 
 
-def outside(kernel: Kernel, given: dict[str, Literal], split: tuple[str, ...]) -> Outside:
+def outside(kernel: Kernel, settings: dict[str, Literal], split: tuple[str, ...]) -> Outside:
     source = kernel.source
     launches = [launch for launch in source.launches if launch.kernel is kernel]
     refused: dict[str, str] = {}
-    stay = {name: SPLIT for name in given if name in split}
+    stay = {name: SPLIT for name in settings if name in split}
     while True:
         before = len(refused) + len(stay)
-        values = {n: v for n, v in given.items() if n not in refused}
+        values = {n: v for n, v in settings.items() if n not in refused}
         found = Outside(kernel, launches, values, refused=refused, stay=stay)
         found.asked = dict(found.values)
         found.everything_stays = _used_elsewhere(source, kernel, launches)
@@ -62,6 +63,10 @@ def outside(kernel: Kernel, given: dict[str, Literal], split: tuple[str, ...]) -
         _tuned(found)
         for launch in launches:
             found.conditions[launch] = _conditions(found, launch)
+        _called(found)
+        for name, value in found.asked.items():
+            if isinstance(value, float) and found.keeps(name):
+                refused.setdefault(name, f"a static assertion holds for an integer as well, and {found.keeps(name)}")
         if len(refused) + len(stay) == before:
             return found
 
@@ -298,8 +303,7 @@ def _conditions(found: Outside, launch: Launch) -> list[str]:
 
 def _rests_on(found: Outside, test: cst.BaseExpression) -> bool:
     """Whether a heuristic is known only because its own value was given."""
-    given = Known(found.kernel.source, found.asked)
-    return given.value(test) is UNKNOWN
+    return Known(found.kernel.source, found.asked).value(test) is UNKNOWN
 
 
 def _at_launch(found: Outside, launch: Launch, test: cst.BaseExpression) -> cst.BaseExpression | None:
@@ -344,9 +348,67 @@ def _condition(found: Outside, launch: Launch, name: str, passed: cst.BaseExpres
         found.stay[name] = "a launch passes an expression that binds a name"
         return
     out.append(_says(passed, value))
+    kind = _kind_to_check(found, launch, name, passed, value)
     base = passed.left if isinstance(passed, cst.Comparison) else passed
     if out[-1].endswith(" is None") and next(find(base, cst.Slice), None) is not None:
         found.never[launch].append(code(base))
+    if kind:
+        out.append(f"isinstance({code(passed)}, {kind})")
+
+
+def _kind_to_check(found: Outside, launch: Launch, name: str, passed: cst.BaseExpression, value: Literal) -> str:
+    """The type that a launch has to pass, where an equal value, or one of the same truth, may be of another."""
+    if isinstance(value, bool):
+        tested = isinstance(passed, cst.Comparison) or (
+            isinstance(passed, cst.UnaryOperation) and isinstance(passed.operator, cst.Not))
+        return "" if tested or _only_tested(found.kernel, name) else "bool"
+    if isinstance(value, float):
+        return "float"
+    # K = 64.0 where the host divides: everything else that a host counts with gives an integer
+    origin = launch.source_value(passed)
+    divided = isinstance(value, int) and next(find(origin, cst.Divide, cst.Float), None) is not None
+    return "int" if divided else ""
+
+
+def _only_tested(kernel: Kernel, name: str) -> bool:
+    """Whether a kernel asks for the truth of a parameter and for nothing else of it."""
+    tree = kernel.source.tree
+    for node in find(kernel.node.body, cst.Name):
+        if node.value != name:
+            continue
+        inner: cst.CSTNode = node
+        outer = tree.parent(node)
+        while isinstance(outer, cst.BooleanOperation):
+            inner, outer = outer, tree.parent(outer)
+        if isinstance(outer, cst.UnaryOperation) and isinstance(outer.operator, cst.Not):
+            continue                            # a bool, whatever is done with it
+        if not isinstance(outer, (cst.If, cst.IfExp, cst.While)) or outer.test is not inner:
+            return False
+    return True
+
+
+# Calls of a helper
+
+
+def _called(found: Outside) -> None:
+    """A call in the file that passes another value, or leaves the default of another one, contradicts."""
+    kernel = found.kernel
+    source = kernel.source
+    for call in source.tree.all(cst.Call):
+        if not isinstance(call.func, cst.Name) or call.func.value != kernel.name:
+            continue
+        around = source.tree.enclosing(call, cst.FunctionDef)
+        caller = source.kernels.get(around.name.value) if around is not None else None
+        known = Known(source, given(source, caller) if caller is not None and caller.node is around else {})
+        passed = {name: arg.value for arg, name in match_args(call, list(kernel.params))}
+        for name, value in found.asked.items():
+            node = passed.get(name)
+            if node is None and not any(arg.star for arg in call.args):
+                node = kernel.params[name].default
+                known = Known(source)
+            got = known.value(node) if node is not None else UNKNOWN
+            if got is not UNKNOWN and got is not PRESENT and not _same(got, value):
+                found.refused.setdefault(name, f"the call at line {source.tree.span(call)[0]} passes {got!r}")
 
 
 def _says(passed: cst.BaseExpression, value: Literal) -> str:
@@ -362,7 +424,8 @@ def _says(passed: cst.BaseExpression, value: Literal) -> str:
 
 
 def _same(a: Literal, b: Literal) -> bool:
-    return a is b if a is None or b is None else a == b
+    """1, True and 1.0 are equal in Python and make different kernels: `n // 2.0` is another thing than `n // 2`."""
+    return repr(a) == repr(b)
 
 
 def _literal_of(node: cst.BaseExpression) -> Literal:

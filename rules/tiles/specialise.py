@@ -40,14 +40,17 @@ class Specialise(Rule):
     other values, imports. Dead code that was there before stays, and so do comments of live code.
 
     The host cannot be asked whether it always passes these values, so it is told to: where a launch passes more
-    than the literal, `assert K == 128 and g is None, ...` stands before it.
+    than the literal, `assert K == 128 and g is None, ...` stands before it; with the type, where a value of another
+    one passes as well and makes another kernel: `SCALE == 2.0 and isinstance(SCALE, float)`.
 
     ## What it leaves alone
     * a parameter of a kernel that other modules name, that a launch passes through `*args` or `**kwargs`, or that a
       grid or a decorator names in a way that cannot be edited. The body is specialised, the parameter stays, and
       `tl.static_assert(K == 128)` in the kernel checks it. Reported;
-    * a value that a launch in the file contradicts, that none of the autotune configurations has, that a heuristic
-      gives otherwise, and a parameter that the kernel assigns anew. Reported;
+    * a value that a launch in the file contradicts, or a call of a helper, that none of the autotune configurations
+      has, that a heuristic gives otherwise, and a parameter that the kernel assigns anew. 1, True and 1.0 are different
+      values. Reported;
+    * a float of a parameter that stays: `tl.static_assert(K == 2.0)` holds for 2 as well. Reported;
     * helpers called by kernels, which get the number as an argument, unless `--set HELPER.K=128` names them;
     * constants that `--split` names: they decide branches, but keep their name for the rule that splits their axes;
     * arithmetic on floats, and on what may be one; a product of an 8-bit tile with `tl.cdiv(K, 64)`, which is an int32
