@@ -347,6 +347,42 @@ def test_a_length_that_does_not_exist_is_said(word: str) -> None:
     assert [word in f.message for f in outcome.open] == [True]
 
 
+@pytest.mark.parametrize("word", ["NOSUCH", "o_k", "i", "0", "512", "9999999999"])
+def test_a_length_that_no_kernel_has_is_an_error_before_anything_is_written(word: str, tmp_path: Path) -> None:
+    done = command(tmp_path, "--set", "K=128", "--split", f"K,{word}")
+    assert done.returncode == 2, done.stderr
+    assert f"--split {word}: no kernel of " in " ".join(done.stderr.split())
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("word", "value", "says"), [
+    ("K", "128", ""), ("128", "128", ""), ("F", "128", "no axis of this kernel is F long; it has K, N"),
+    ("K", "True", "`--split K`: True is no integer"), ("K", "128.0", "`--split K`: 128.0 is no integer")])
+def test_the_command_says_what_it_did(word: str, value: str, says: str, tmp_path: Path) -> None:
+    done = command(tmp_path, "--set", f"K={value}", "--split", word)
+    assert done.returncode == 0, done.stderr
+    got = (tmp_path / "out" / "kernel.py").read_text()
+    assert ("o_k2 = 64 + tl.arange(0, 64)" in got) == (not says)
+    assert says in " ".join((done.stdout + done.stderr).split())
+    if not says:                                        # the port is ported again
+        (tmp_path / "again").mkdir()
+        again = command(tmp_path / "again", "--set", f"K={value}", "--split", word, text=got)
+        assert again.returncode == 0, again.stderr
+
+
+def command(folder: Path, *words: str, text: str = KERNEL + LAST.replace("\n", "\n    ").rstrip() + "\n",
+            ) -> subprocess.CompletedProcess[str]:
+    (folder / "kernel.py").write_text(text)
+    return subprocess.run([sys.executable, "-m", "migrate", "port", str(folder / "kernel.py"), "-o",
+                           str(folder / "out"), *words], capture_output=True, text=True, timeout=120)
+
+
+def test_lengths_that_have_no_name_are_not_listed() -> None:
+    text = KERNEL + "    tl.store(z + tl.arange(0, i), 1.0)\n    tl.store(z + tl.arange(16, K), 1.0)\n"
+    outcome = port(text, "F", N=16)
+    assert [f.message for f in outcome.open] == ["`--split F`: no axis of this kernel is F long; it has K, N"]
+
+
 def test_a_constant_that_is_no_axis_is_said() -> None:
     outcome = port(KERNEL, "F", **SET)
     assert [f.message for f in outcome.open] == ["`--split F`: no axis of this kernel is F long; it has K, N"]

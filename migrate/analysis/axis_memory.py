@@ -81,7 +81,8 @@ class Memory:
             if load is store or not touches(self.source, load, stores=False):
                 continue
             direct = self._direct(load)
-            read = self._all([direct] if direct is not None else [a.value for a in load.args],
+            around = [load.func.value] if isinstance(load.func, cst.Attribute) else []
+            read = self._all([direct] if direct is not None else [*around, *(a.value for a in load.args)],
                              strict=direct is not None)
             if written and read is not None and not written & read:
                 continue

@@ -10,11 +10,11 @@ import libcst as cst
 from migrate.analysis.axes import Axes
 from migrate.analysis.axis_memory import Memory
 from migrate.analysis.axis_values import ARANGE, HELPER, WHOLE, Axis, Spread, Value
+from migrate.analysis.constants import PART
 from migrate.analysis.kernels import Kernel
 from migrate.edit import code, expression, is_atom, parenthesised, without_args
 from migrate.tree import children, find
 
-PART = 64
 Pair = tuple[cst.BaseExpression, cst.BaseExpression]
 Index = tuple[int | None, ...]      # for each axis of a value the number of a part, None where it is whole
 
