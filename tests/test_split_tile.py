@@ -356,7 +356,7 @@ def test_a_length_that_no_kernel_has_is_an_error_before_anything_is_written(word
 
 
 @pytest.mark.parametrize(("word", "value", "says"), [
-    ("K", "128", ""), ("128", "128", ""), ("F", "128", "no axis of this kernel is F long; it has K, N"),
+    ("K", "128", ""), ("128", "128", ""), ("F", "128", "no axis of this kernel is F long; it has 128, N"),
     ("K", "True", "`--split K`: True is no integer"), ("K", "128.0", "`--split K`: 128.0 is no integer")])
 def test_the_command_says_what_it_did(word: str, value: str, says: str, tmp_path: Path) -> None:
     done = command(tmp_path, "--set", f"K={value}", "--split", word)
