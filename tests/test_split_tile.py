@@ -97,6 +97,70 @@ def test_what_cannot_be_shown_stops_it(body: str, says: str) -> None:
     assert first <= finding.line < first + body.count("\n") + 1, finding
 
 
+LOADING = HEAD + '''@triton.jit
+def helper(p, o):
+    return tl.load(p + o)
+
+
+@triton.jit
+def deeper(p, o):
+    return helper(p, o) * 2
+
+
+@triton.jit
+def bump(p):
+    return tl.atomic_add(p, 1.0)
+
+
+@triton.jit
+def work(x, y, z, T, K: tl.constexpr):
+    o = tl.arange(0, K)
+    q = o % 64
+    b = tl.load(z + o)
+    p = x + o[:, None] * K + o[None, :]
+    a = tl.load(z + o[:, None] * K + o[None, :])
+    t = tl.make_block_ptr(x, (K, K), (K, 1), (0, 0), (K, K), (1, 0))
+    u = y
+    HERE
+'''
+
+
+@pytest.mark.parametrize("line", [
+    "tl.store(x + o, tl.load(x + o) / tl.sum(tl.load(x + o), 0))",
+    "tl.store(p, tl.trans(tl.load(p)))", "tl.store(t, tl.trans(tl.load(t)))", "tl.store(p, tl.load(p).T)",
+    "tl.store(p, tl.permute(tl.load(p), 1, 0))", "tl.store(p, tl.dot(a, tl.load(p)))",
+    "tl.store(y + o, tl.load(x + o) + tl.sum(tl.load(y + o), 0))",
+    "tl.store(y + o, tl.load(x + o) + tl.load(y + o).sum(0))",
+    "tl.store(pointer=y + o, value=b + tl.sum(tl.load(pointer=y + o), 0))",
+    "tl.store(y + o + 1, helper(y, o))", "tl.store(y + o + 1, deeper(y, o))", "tl.store(y + o, helper(y, o))",
+    "tl.store(y + o + 1, b + deeper(u, o))",
+    "tl.store(y + o + 1, b, mask=helper(y, o) > 0)", "tl.store(y + o + 1, b, mask=tl.load(y + o) > 0)",
+    "tl.atomic_xchg(y + o + 1, helper(y, o))", "tl.atomic_add(y + o + 1, helper(y, o))",
+    "tl.atomic_add(y + o + 1, b, mask=deeper(y, o) > 0)", "tl.atomic_add(y + o + 1, tl.load(y + o))",
+    "tl.store(y + q, tl.load(y + q) + b)", "tl.store(y + o // 2, tl.load(y + o // 2) + b)",
+    "tl.store(y + o * T, tl.load(y + o * T) + b)",
+    "tl.store(T + y + o + 1, tl.load(y + o))", "tl.store(u + o + 1, tl.load(y + o))",
+    "b += bump(x)", "b += tl.atomic_add(x, 1.0)", "b = tl.full([K], bump(x), tl.float32)",
+    "while tl.sum(b * bump(x)) > 0: pass"])
+def test_a_statement_that_stores_what_it_loads_is_left(line: str) -> None:
+    text = LOADING.replace("HERE", line)
+    outcome = port(text, "K", K=128)
+    assert outcome.final.text == text
+    assert [text.splitlines()[f.line - 1].strip() for f in outcome.open] == [line], outcome.open
+
+
+@pytest.mark.parametrize("line", [
+    "tl.store(y + o, tl.load(x + o) / tl.sum(tl.load(x + o), 0))", "tl.store(y + o, helper(x, o))",
+    "tl.store(y + o, deeper(x, o + T * 2), mask=helper(z, o) > 0)", "tl.atomic_add(y + o, helper(x, o))",
+    "tl.store(y + T * K + o, (tl.load(y + T * K + o) * b).to(tl.float32) + tl.exp(b))",
+    "tl.store(p, tl.trans(tl.load(z + o[:, None] * K + o[None, :])))", "tl.store(t, tl.trans(a))",
+    "tl.atomic_add(y, tl.sum(tl.load(y + o), 0))"])
+def test_a_statement_that_loads_something_else_is_split(line: str) -> None:
+    outcome = port(LOADING.replace("HERE", line), "K", K=128)
+    assert not outcome.open, outcome.open
+    assert line not in outcome.final.text
+
+
 def test_the_other_axis_may_be_scanned_and_sorted() -> None:
     assert lines("d = tl.cumsum(b, axis=1)\ntl.store(p, d)") == [
         "d1 = tl.cumsum(b1, axis=1)", "d2 = tl.cumsum(b2, axis=1)", "tl.store(p1, d1)", "tl.store(p2, d2)"]
@@ -281,6 +345,42 @@ def test_a_length_that_does_not_exist_is_said(word: str) -> None:
     outcome = port(KERNEL, word, **SET)
     assert outcome.final.text == KERNEL
     assert [word in f.message for f in outcome.open] == [True]
+
+
+@pytest.mark.parametrize("word", ["NOSUCH", "o_k", "i", "0", "512", "9999999999"])
+def test_a_length_that_no_kernel_has_is_an_error_before_anything_is_written(word: str, tmp_path: Path) -> None:
+    done = command(tmp_path, "--set", "K=128", "--split", f"K,{word}")
+    assert done.returncode == 2, done.stderr
+    assert f"--split {word}: no kernel of " in " ".join(done.stderr.split())
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(("word", "value", "says"), [
+    ("K", "128", ""), ("128", "128", ""), ("F", "128", "no axis of this kernel is F long; it has 128, N"),
+    ("K", "True", "`--split K`: True is no integer"), ("K", "128.0", "`--split K`: 128.0 is no integer")])
+def test_the_command_says_what_it_did(word: str, value: str, says: str, tmp_path: Path) -> None:
+    done = command(tmp_path, "--set", f"K={value}", "--split", word)
+    assert done.returncode == 0, done.stderr
+    got = (tmp_path / "out" / "kernel.py").read_text()
+    assert ("o_k2 = 64 + tl.arange(0, 64)" in got) == (not says)
+    assert says in " ".join((done.stdout + done.stderr).split())
+    if not says:                                        # the port is ported again
+        (tmp_path / "again").mkdir()
+        again = command(tmp_path / "again", "--set", f"K={value}", "--split", word, text=got)
+        assert again.returncode == 0, again.stderr
+
+
+def command(folder: Path, *words: str, text: str = KERNEL + LAST.replace("\n", "\n    ").rstrip() + "\n",
+            ) -> subprocess.CompletedProcess[str]:
+    (folder / "kernel.py").write_text(text)
+    return subprocess.run([sys.executable, "-m", "migrate", "port", str(folder / "kernel.py"), "-o",
+                           str(folder / "out"), *words], capture_output=True, text=True, timeout=120)
+
+
+def test_lengths_that_have_no_name_are_not_listed() -> None:
+    text = KERNEL + "    tl.store(z + tl.arange(0, i), 1.0)\n    tl.store(z + tl.arange(16, K), 1.0)\n"
+    outcome = port(text, "F", N=16)
+    assert [f.message for f in outcome.open] == ["`--split F`: no axis of this kernel is F long; it has K, N"]
 
 
 def test_a_constant_that_is_no_axis_is_said() -> None:

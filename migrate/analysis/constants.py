@@ -1,10 +1,12 @@
-"""What may be set of the kernels of a file: their `tl.constexpr` parameters, and None for any parameter."""
+"""What may be asked of the kernels of a file: values of their `tl.constexpr` parameters, None for any parameter, and
+lengths to split."""
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 import libcst as cst
 
+from migrate.analysis.axes import axes
 from migrate.analysis.kernels import Kernel
 from migrate.asked import Literal, Setting
 from migrate.errors import UsageError
@@ -12,6 +14,9 @@ from migrate.tree import find
 
 if TYPE_CHECKING:
     from migrate.source import Source
+
+
+PART = 64               # rows of a part of a split axis, as ASC212 makes them
 
 
 def is_helper(source: Source, kernel: Kernel) -> bool:
@@ -35,9 +40,16 @@ def _settable(kernel: Kernel, name: str, value: Literal) -> bool:
 
 
 def check(source: Source, path: str) -> None:
-    """Raises UsageError for a setting that no kernel of the file has a parameter for."""
+    """Raises UsageError for a setting that no kernel of the file has a parameter for, or a length that none has."""
     for setting in source.asked.settings:
         _check(source, path, setting)
+    kernels = [k for k in source.kernels.values() if not is_helper(source, k)]
+    for word in source.asked.split:
+        if not any(_has_length(source, kernel, word) for kernel in kernels):
+            names = dict.fromkeys(name for kernel in kernels for name in _constants(source, kernel))
+            has = "an axis of this length" if word.isdigit() else f"a constant {word}"
+            raise UsageError(f"--split {word}: no kernel of {path} has {has}; there "
+                             f"{'are ' + ', '.join(names) if names else 'is no constant'}")
 
 
 def _check(source: Source, path: str, setting: Setting) -> None:
@@ -58,3 +70,22 @@ def _check(source: Source, path: str, setting: Setting) -> None:
     has = "has no" if setting.kernel else "has a"
     raise UsageError(f"--set {setting}: {where} {has} tl.constexpr parameter {setting.name}; there "
                      f"{'are ' + ', '.join(names) if names else 'is none'}")
+
+
+def _constants(source: Source, kernel: Kernel) -> list[str]:
+    """Names that may be the length of an axis: parameters, constants of the kernel's own, those of the module."""
+    own = [n.target.value for n in find(kernel.node.body, cst.AnnAssign) if isinstance(n.target, cst.Name)]
+    module = [n.value for n in find(kernel.node.body, cst.Name) if n.value in source.constants]
+    return [*(name for name, p in kernel.params.items() if p.constexpr), *own, *module]
+
+
+def _has_length(source: Source, kernel: Kernel, word: str) -> bool:
+    """Whether `--split WORD` may mean something here. Numbers: also those that other rules may yet make a length."""
+    if not word.isdigit():
+        imported = word in source.imports and any(n.value == word for n in find(kernel.node.body, cst.Name))
+        return imported or word in _constants(source, kernel)
+    values = dict(source.asked.values(kernel.name))
+    numbers = {n.evaluated_value for n in find(kernel.node, cst.Integer)} | set(values.values())
+    # of a kernel in parts of 64 already, where the last part begins is left in the text
+    return int(word) > 0 and (int(word) in numbers or int(word) - PART in numbers - {0} or any(
+        length.number.value == int(word) for axis in axes(kernel, values).all() for length in axis.lengths))

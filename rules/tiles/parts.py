@@ -8,15 +8,13 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from migrate.analysis.axes import Axes
-from migrate.analysis.axis_calls import STORES
+from migrate.analysis.axis_memory import Memory
 from migrate.analysis.axis_values import ARANGE, HELPER, WHOLE, Axis, Spread, Value
+from migrate.analysis.constants import PART
 from migrate.analysis.kernels import Kernel
-from migrate.analysis.pointers import Pointers
-from migrate.analysis.tiles import LANGUAGE, called
 from migrate.edit import code, expression, is_atom, parenthesised, without_args
 from migrate.tree import children, find
 
-PART = 64
 Pair = tuple[cst.BaseExpression, cst.BaseExpression]
 Index = tuple[int | None, ...]      # for each axis of a value the number of a part, None where it is whole
 
@@ -54,7 +52,7 @@ class Parts:
     def __post_init__(self) -> None:
         self.taken = {n.value for n in find(self.kernel.node, cst.Name)}
         self.language = self.kernel.source.language
-        self.pointers = Pointers(self.kernel)
+        self.memory = Memory(self.kernel, self.found, lambda axis: self.count(axis) > 1)
 
     # Which parts there are
 
@@ -223,7 +221,7 @@ class Parts:
         """What becomes of a statement; None if it stays as it is. Raises CannotSplit."""
         lines = self.written(node)
         if lines is not None:
-            self.effects(node)
+            self.effects(node, lines)
         self.complete(_value(node), [_value(line.node) for line in lines] if lines is not None else [_value(node)])
         return lines
 
@@ -231,6 +229,9 @@ class Parts:
         """The test of a branch or a loop, in parts; the same node if nothing in it is. Raises CannotSplit."""
         new = self.whole(node)
         self.complete(node, [new])
+        for call in self.memory.stores(node):
+            if self.repeated(call, node, [new]):
+                raise CannotSplit(call, f"`{code(call.func)}` inside a larger expression cannot be doubled")
         return new
 
     def complete(self, old: cst.CSTNode, news: Sequence[cst.CSTNode]) -> None:
@@ -264,7 +265,7 @@ class Parts:
         value = node.value if isinstance(node, (cst.Assign, cst.AnnAssign, cst.AugAssign)) and node.value else node
         reads = frozenset(n.value for n in find(value, cst.Name) if n.value in self.made)
         sets = frozenset(t for t in targets if t in self.made)
-        keep = len(sets) < len(targets) or not targets or any(True for _ in self.stores(node))
+        keep = len(sets) < len(targets) or not targets or any(True for _ in self.memory.stores(node))
         return Line(node, sets, reads, keep)
 
     def changed(self, node: cst.Assign | cst.AnnAssign | cst.Expr | cst.Return, value: cst.BaseExpression,
@@ -380,26 +381,26 @@ class Parts:
 
     # What must happen once, and in order
 
-    def stores(self, node: cst.CSTNode) -> Iterator[cst.Call]:
-        for call in find(node, cst.Call):
-            name = called(self.kernel.source, call.func).removeprefix(LANGUAGE)
-            if name in STORES:
-                yield call
+    @staticmethod
+    def repeated(call: cst.Call, old: cst.CSTNode, news: Sequence[cst.CSTNode]) -> bool:
+        """Whether the new text has more calls of this function than the old one."""
+        name = code(call.func)
+        return sum(code(c.func) == name for new in news for c in find(new, cst.Call)) > sum(
+            code(c.func) == name for c in find(old, cst.Call))
 
-    def effects(self, node: cst.BaseSmallStatement) -> None:
+    def effects(self, node: cst.BaseSmallStatement, lines: Sequence[Line]) -> None:
         """Raises CannotSplit where a statement that is doubled stores what it also reads, or stores on the way."""
         top = getattr(node, "value", None)
-        for call in self.stores(node):
-            if call is not top:
+        doubled = len(lines) > 1 or any(isinstance(line.node, cst.Assign) and isinstance(line.node.value, cst.Tuple)
+                                        for line in lines)
+        for call in self.memory.stores(node):
+            known = call is top or self.memory.is_store(call)
+            if (known and (call is not top or (doubled and not self.is_cut(self.value(call))))) \
+                    or (not known and self.repeated(call, node, [line.node for line in lines])):
                 raise CannotSplit(call, f"`{code(call.func)}` inside a larger expression cannot be doubled")
-            into = call.args[0].value
-            for load in find(node, cst.Call):
-                if called(self.kernel.source, load.func) == LANGUAGE + "load" and load.args:
-                    source = load.args[0].value
-                    if code(source) != code(into) and (
-                            not self.pointers.bases(source) or not self.pointers.bases(into)
-                            or self.pointers.bases(source) & self.pointers.bases(into)):
-                        raise CannotSplit(load, "one part might be loaded after another has been stored over it")
+            load = self.memory.conflict(node, call) if doubled else None
+            if load is not None:
+                raise CannotSplit(load, "one part might be loaded after another has been stored over it")
 
 
 def _value(node: cst.BaseSmallStatement) -> cst.CSTNode:

@@ -25,8 +25,8 @@ class SplitTile(Rule):
 
     ## Why
     A tile of 128 rows often needs more of the Unified Buffer than a core has, where two tiles of 64 fit:
-    `mamba3_siso_bwd_kernel_dqkv` at its model's shape (128, 64, 64) needs 1,710,080 bits in float32 and 2,103,296 in
-    bfloat16 of 1,572,864. The Ascend ports of Kimi Delta Attention hold their 128-row state in two halves.
+    `mamba3_siso_bwd_kernel_dqkv` at its model's shape (128, 64, 64) needs 1,970,432 bits (fixed length) and 2,101,504
+    (bfloat16, varlen) of 1,572,864. The Ascend ports of Kimi Delta Attention hold their 128-row state in two halves.
 
     ## What it does
     `--split K` names a length: a `tl.constexpr` parameter, a `tl.constexpr` of the kernel's own, or a number that
@@ -51,7 +51,8 @@ class SplitTile(Rule):
     * meets a value whose shape is not known, or that has another shape on another path;
     * is as long as something whose value is not known to be the same;
     * is made, summed over or stored inside a helper function (one that works on each element is called for each part);
-    * belongs to a load that reads what the same statement stores.
+    * belongs to a statement that stores and may load from there, itself or in a helper. Two parameters are taken not
+      to alias; `x[o] = f(x[o])`, element by element at a plain range `o`, is split, too.
 
     So is a kernel in which the axis is no multiple of 64, or 64 and less.
     """
@@ -65,8 +66,9 @@ class SplitTile(Rule):
         Ref("https://github.com/triton-lang/triton-ascend/blob/main/docs/en/migration_guide/migrate_from_gpu.md",
             "tiles that overflow the Unified Buffer have to be made smaller", "doc"),
         Ref("https://github.com/state-spaces/mamba/blob/main/mamba_ssm/ops/triton/mamba3/mamba3_siso_bwd.py",
-            "mamba3_siso_bwd_kernel_dqkv at (128, 64, 64): 1,710,080 bits (float32), 2,103,296 (bfloat16) "
-            "of 1,572,864; with --set HEADDIM_QK=128 --split HEADDIM_QK all four cases pass the gate", "compiled"),
+            "mamba3_siso_bwd_kernel_dqkv at (128, 64, 64): 1,970,432 bits (fixed length), 2,101,504 (bfloat16, "
+            "varlen) of 1,572,864; with --set HEADDIM_QK=128 --split HEADDIM_QK all four cases pass the gate",
+            "compiled"),
         Ref("https://github.com/fla-org/flash-linear-attention/blob/main/fla/ops/cp/chunk_delta_h.py",
             "a state of up to 256 rows is held in tiles of 64 rows", "source"),
     )
@@ -388,7 +390,9 @@ def _is(word: str, length: Length) -> bool:
 
 def _unfit(word: str, total: Literal) -> str:
     """What is wrong with the length of an axis; "" if nothing is."""
-    if not isinstance(total, int) or isinstance(total, bool):
+    if total is not None and (not isinstance(total, int) or isinstance(total, bool)):
+        return f"`--split {word}`: {total!r} is no integer; a length is one, as in `--set {word}=128`"
+    if total is None:
         return f"`--split {word}` needs the value: add `--set {word}=128`"
     if total <= PART:
         return f"{word} is {total}: an axis of up to {PART} is not split"
@@ -407,11 +411,13 @@ def _in_parts(found: Axes) -> bool:
 def _name(axis: Axis) -> str:
     """How long an axis is, in the kernel's own words."""
     names = [min(length.number.names) for length in axis.lengths if length.number.names]
-    return names[0] if names else next((str(length.number.value) for length in axis.lengths), "the axis")
+    names += [str(length.number.value) for length in axis.lengths if length.number.value is not None]
+    return names[0] if names else "the axis"
 
 
 def _lengths(found: Axes) -> str:
-    names = sorted({_name(axis) for axis in found.all() if axis.lengths and not axis.one})
+    names = sorted({_name(axis) for axis in found.all() if not axis.one and any(
+        length.number.names or length.number.value is not None for length in axis.lengths)})
     return f"it has {', '.join(names)}" if names else "it has no tiles"
 
 
