@@ -117,4 +117,4 @@ def test_a_case_that_is_not_there(npu: device.Device, tmp_path: Path) -> None:
     asked = ["check", str(HERE / "segsum_forms.py"), "--case", "no such", "--trace", str(tmp_path / "t.json")]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code != 0
-    assert "no case matches 'no such'; there are transposed read, vector, products" in str(done.exception)
+    assert "no case matches 'no such'; there are transposed read; vector; products" in str(done.exception)
