@@ -15,12 +15,11 @@ from migrate.result import Result
 from migrate.write import Status
 from upstream_snapshots import sync
 
-
 _MAMBA = "mamba_ssm/ops/triton/"
 RUN = frozenset(("mamba-ssm==2.3.2.post1", _MAMBA + name) for name in (
     "layernorm_gated.py", "mamba3/mamba3_mimo_utils.py", "mamba3/mamba3_siso_bwd.py", "mamba3/mamba3_siso_fwd.py",
     "selective_state_update.py", "ssd_bmm.py", "ssd_chunk_scan.py", "ssd_chunk_state.py", "ssd_state_passing.py"))
-"""Release and path of the files whose plain ports operators of the catalogue run; a test compares it with the catalogue,
+"""Release and path of the files whose plain ports operators run; a test compares it with the catalogue,
 whose import needs torch."""
 
 
@@ -40,7 +39,7 @@ class Wanted:
 
 
 def verifiable(result: Result) -> bool:
-    """Whether `migrate verify` runs what was ported: an operator has it, it lies in its place, and is made as always."""
+    """Whether `migrate verify` runs this port: an operator has it, it lies in its place and is made as always."""
     first = result.ports[0]
     return ((first.project.upstream.spec, first.path) in RUN and not result.settings.asked
             and result.output.resolve() == command.default_output().resolve())

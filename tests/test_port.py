@@ -426,8 +426,9 @@ def test_the_end_says_what_comes_next(toyk: Toy) -> None:
 def test_verify_is_offered_where_an_operator_runs_the_port(tmp_path: Path) -> None:
     """Of that release, in its place, with no constants folded."""
     catalog = pytest.importorskip("ported_kernels.catalog")
-    assert ports.RUN == {(operator.upstream.release, operator.upstream.path) for operator in
-                         catalog.operators().values() if operator.port and not operator.upstream.asked}
+    run = {(operator.upstream.release, operator.upstream.path) for operator in catalog.operators().values()
+           if operator.port and not operator.upstream.asked}
+    assert run == ports.RUN
     release, path = "mamba-ssm==2.3.2.post1", "mamba_ssm/ops/triton/ssd_bmm.py"
 
     def result(release: str, path: str, output: Path, wishes: asked.Asked = asked.NOTHING) -> bool:

@@ -12,8 +12,8 @@ from rich.text import Text
 
 from migrate.blame import LEFT, Change, Hunk, Note, hunks
 from migrate.port import Ported, at_lines_of
-from migrate.report.table import count, folded_path, table
 from migrate.ports import verifiable
+from migrate.report.table import count, folded_path, table
 from migrate.result import Result, shown
 from migrate.rule import Safety
 
