@@ -90,8 +90,11 @@ def verify(
     """Run operators on a device and compare them with their float64 references.
 
     FILE is a file of a pinned release: its port runs, and is made first where it is missing or out of date.
-    Exit code 0: every case passed. 5: one failed. 2: the device is not there, and nothing was tried. 1: a case was
-    not tried, on vnpu because a kernel does not compile.
+    Exit codes:
+    0  every case passed
+    1  a case was not tried: on vnpu, a kernel does not compile, or a launch has none of the programs
+    2  wrong usage, or the device is not there and nothing was tried
+    5  a case failed
     """
     from migrate.verify.command import run
 
@@ -124,7 +127,8 @@ def main() -> None:
     except BrokenPipeError:             # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except OSError as error:
-        print(f"migrate: cannot write the result: {error.strerror}", file=sys.stderr)
+        what = f"{error.filename}" if error.filename else "cannot write the result"
+        print(f"migrate: {what}: {error.strerror}", file=sys.stderr)
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(MigrateError.exit_code)
     except KeyboardInterrupt:

@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from migrate.errors import UsageError
 from migrate.gate import command, process, toolchain
 from migrate.gate.doctor import abilities
 from migrate.report import doctor as doctor_report
@@ -55,10 +56,14 @@ def check(
 
     Exit codes:
     0  all passed
-    1  something was not tried, or passes only with a launch option
+    1  something was not tried, or passes only with a launch option; --reduce: nothing to reduce
     2  wrong usage, or no compiler here
-    4  something failed, or got worse than the baseline
+    3  --trace, --reduce: the file does not parse, or a case ends with an error
+    4  something failed, or got worse than the baseline; --trace, --reduce: a kernel does not compile
+    5  --trace: the virtual NPU finds errors in the program
     """
+    if trace and reduce:
+        raise UsageError("--trace and --reduce: one at a time")
     if trace:
         from migrate.vnpu import trace_command  # needs numpy, which a person who only ports may not have
 

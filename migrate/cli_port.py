@@ -65,7 +65,7 @@ Target = Annotated[str | None, typer.Option("--target", metavar="SOC", help="The
 def port(
     files: Annotated[list[str] | None, typer.Argument(
         metavar="FILE...", help="A path, or a file name in the snapshots: mamba3_siso_bwd.py, ssd_chunk_state.py, "
-                                "fla-core==0.6.0:cp/chunk_delta_h.py.")] = None,
+                                "fla-core==0.5.2:cp/chunk_delta_h.py.")] = None,
     output: Annotated[Path | None, typer.Option("-o", "--output", metavar="DIR", help="Where ports go. "
                                                 "Default: ported_kernels/generated.")] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Write nothing.")] = False,

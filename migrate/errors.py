@@ -12,3 +12,15 @@ class UsageError(MigrateError):
     """The command line, the configuration or the environment is off."""
 
     exit_code = 2
+
+
+class DoesNotCompile(MigrateError):
+    """Ascend's compiler refuses a kernel without which nothing can be done."""
+
+    exit_code = 4
+
+
+class Wrong(MigrateError):
+    """What ran was found to be wrong."""
+
+    exit_code = 5

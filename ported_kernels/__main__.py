@@ -20,7 +20,8 @@ def main(arguments: Sequence[str] | None = None, prog: str = "python -m ported_k
     makes the port."""
     parser = argparse.ArgumentParser(prog=prog, description=__doc__)
     parser.add_argument("name", nargs="?", help="operator to run; without it, the operators are listed")
-    parser.add_argument("--device", help="npu, cuda or cpu; default: the first of them that is here")
+    parser.add_argument("--device", help="npu, cuda, cpu or vnpu; default: the first of npu, cuda and cpu "
+                                           "that is here")
     parser.add_argument("--dtype", default="float32", help="default: %(default)s")
     parser.add_argument("--case", help="default: the operator's first; 'list' shows them")
     parser.add_argument("--seed", type=int, default=0, help="default: %(default)s")

@@ -117,6 +117,7 @@ class Operator:
     own_tolerances: Mapping[str, Tolerance] = field(default_factory=dict)     # of outputs whose dtype is fixed
     root: Path | None = None                     # the folder on sys.path when the wrapper is a file
     contract: Path | None = None                 # the file it was read from, when not from CONTRACTS
+    plain: str = ""                              # our own source of which the wrapper launches the rules' form
 
     @property
     def dtypes(self) -> tuple[torch.dtype, ...]:
@@ -143,7 +144,8 @@ class Operator:
         if self.port:
             asked = f", made with {self.upstream.asked}" if self.upstream.asked else ""
             return f"the generated port of {path} ({release}){asked}"
-        return f"written by hand, after {self.upstream.function} in {path} ({release})"
+        how = f"the rules' form of our own {self.plain}" if self.plain else "written by hand"
+        return f"{how}, after {self.upstream.function} in {path} ({release})"
 
     def load(self, device: str) -> Callable[..., Any]:
         """The function to call; a file is imported for `device`. Raises NotPorted when there is no port yet."""

@@ -8,11 +8,13 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from toy import FILES, Toy, put
 
-from migrate import engine, header, write
+from migrate import asked, command, engine, header, ports, write
+from migrate.result import Result
 from migrate.rule import Rule, Safety
 
 SCAN = "toy-kernels==1.0:toyk/ops/scan.py"
@@ -24,9 +26,9 @@ def test_port_is_a_closure(toyk: Toy) -> None:
     run = toyk.port(SCAN)
     assert run.code == 0
     tree = toyk.tree()
-    ports = sorted(name for name, data in tree.items() if header.read(data.decode()))
-    assert ports == ["toyk_1_0/ops/index.py", "toyk_1_0/ops/maths.py", "toyk_1_0/ops/scan.py"]
-    assert {n for n in tree if n not in ports} == {"toyk_1_0/__init__.py", "toyk_1_0/ops/__init__.py"}
+    found = sorted(name for name, data in tree.items() if header.read(data.decode()))
+    assert found == ["toyk_1_0/ops/index.py", "toyk_1_0/ops/maths.py", "toyk_1_0/ops/scan.py"]
+    assert {n for n in tree if n not in found} == {"toyk_1_0/__init__.py", "toyk_1_0/ops/__init__.py"}
     text = tree["toyk_1_0/ops/scan.py"].decode()
     assert "from .index import offsets\n" in text
     assert "from .maths import twice\n" in text
@@ -418,7 +420,27 @@ def two(x):
 def test_the_end_says_what_comes_next(toyk: Toy) -> None:
     out = toyk.port("toy-kernels==1.0:toyk/ops/maths.py").out
     assert "The rules left nothing for a person.\nThe port was neither compiled nor run." in out
-    assert out.endswith("  migrate check out/toyk_1_0/ops/maths.py\n  migrate verify maths.py\n")
+    assert out.endswith("  migrate check out/toyk_1_0/ops/maths.py\n"), "no operator runs it"
+
+
+def test_verify_is_offered_where_an_operator_runs_the_port(tmp_path: Path) -> None:
+    """Of that release, in its place, with no constants folded."""
+    catalog = pytest.importorskip("ported_kernels.catalog")
+    run = {(operator.upstream.release, operator.upstream.path) for operator in catalog.operators().values()
+           if operator.port and not operator.upstream.asked}
+    assert run == ports.RUN
+    release, path = "mamba-ssm==2.3.2.post1", "mamba_ssm/ops/triton/ssd_bmm.py"
+
+    def result(release: str, path: str, output: Path, wishes: asked.Asked = asked.NOTHING) -> bool:
+        upstream = SimpleNamespace(spec=release)
+        ported = SimpleNamespace(path=path, project=SimpleNamespace(upstream=upstream))
+        return ports.verifiable(Result([ported], [], output, SimpleNamespace(asked=wishes), written=True))
+
+    place = command.default_output()
+    assert result(release, path, place)
+    assert not result(release, path, tmp_path)
+    assert not result("fla-core==0.6.0", path, place)
+    assert not result(release, path, place, asked.parse("--set K=128"))
 
 
 @pytest.mark.parametrize(("options", "code", "says"), [

@@ -12,6 +12,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from migrate.errors import UsageError
 from migrate.gate import cache, compiler, diagnose, hivm, process, remedy, targets
 from migrate.gate.cost import Cost, Line, read
 from migrate.gate.record import Failed, Launch, Record, profile, record
@@ -50,6 +51,7 @@ def check(units: Sequence[Unit], toolchain: Toolchain, settings: Settings,
         if profile(target) not in records:
             records[profile(target)] = record(units, target, toolchain, settings.limits, only=settings.only,
                                               use_cache=settings.use_cache, progress=progress)
+    _known_case(settings.only, [found for some in records.values() for found in some])
     judge = _Judge(toolchain, settings, progress)
     with ThreadPoolExecutor(settings.jobs) as pool:
         jobs = []
@@ -62,6 +64,13 @@ def check(units: Sequence[Unit], toolchain: Toolchain, settings: Settings,
     return Result(verdicts, [t.name for t in chosen], toolchain.versions,
                   f"real ({real})" if real else f"not tried ({chosen[0].assembler} is part of CANN)",
                   round(time.monotonic() - start, 2))
+
+
+def _known_case(only: str, found: Sequence[Record]) -> None:
+    """Raises UsageError where there are cases, and none of them was meant."""
+    known = list(dict.fromkeys(name for record in found for name in record.known))
+    if only and known and not any(record.cases or record.imports or record.failed_cases for record in found):
+        raise UsageError(f"no case matches {only!r}; there are {'; '.join(known)}")
 
 
 class _Judge:

@@ -46,7 +46,8 @@ class Record:
     imported: bool = False
     launches: dict[str, Launch] = field(default_factory=dict)
     failed_cases: dict[str, Failed] = field(default_factory=dict)
-    cases: list[str] = field(default_factory=list)
+    cases: list[str] = field(default_factory=list)     # those that were run
+    known: list[str] = field(default_factory=list)     # all that there are
     cached: bool = False
 
 
@@ -125,6 +126,8 @@ def _read(unit: Unit, events: Sequence[dict[str, Any]], folder: Path) -> Record:
             record.imported, record.imports = failed is None, failed
         elif kind == "cases" and failed:
             record.failed_cases[f"the cases of {Path(event['source']).name}"] = failed
+        elif kind == "cases":
+            record.known += event["names"]
         elif kind == "case":
             if event["case"] not in record.cases:
                 record.cases.append(event["case"])

@@ -12,6 +12,7 @@ from rich.text import Text
 
 from migrate.blame import LEFT, Change, Hunk, Note, hunks
 from migrate.port import Ported, at_lines_of
+from migrate.ports import verifiable
 from migrate.report.table import count, folded_path, table
 from migrate.result import Result, shown
 from migrate.rule import Safety
@@ -128,10 +129,11 @@ class _Page:
             self._line(Text())
         first = self.result.ports[0]
         once = "" if self.result.written else " Once it is written:"
-        self._prose("The port was neither compiled nor run. `check` compiles it with Ascend's compiler, `verify` runs "
-                    f"the operators that ported_kernels has of it.{once}")
+        verify = ", `verify` runs the operators that ported_kernels has of it" if verifiable(self.result) else ""
+        self._prose(f"The port was neither compiled nor run. `check` compiles it with Ascend's compiler{verify}.{once}")
         self._line(Text(f"  migrate check {shown(self.result.output / first.target)}"))
-        self._line(Text(f"  migrate verify {first.path.rpartition('/')[2]}"))
+        if verify:
+            self._line(Text(f"  migrate verify {first.path.rpartition('/')[2]}"))
 
     def _say(self, message: str, safety: Safety, indent: int = 0) -> None:
         """A sentence, wrapped at the window's edge under its own beginning."""

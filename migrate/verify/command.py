@@ -57,4 +57,4 @@ def _virtual(device: str, npu: str, programs: str) -> Virtual | None:
 def _known(what: str, asked: Sequence[str], known: set[str]) -> None:
     for name in asked:
         if name not in known:
-            raise UsageError(f"no {what} {name!r}; there are {', '.join(sorted(known))}")
+            raise UsageError(f"no {what} {name!r}; there are {'; '.join(sorted(known))}")

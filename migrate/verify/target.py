@@ -43,7 +43,7 @@ def _running(target: str, operators: list[Operator]) -> list[Operator]:
         return found
     by_hand = [operator.name for operator in catalog.operators().values()
                if not operator.port and PurePath(operator.upstream.path).name == path.name]
-    hint = f" ({', '.join(by_hand)}: written by hand, after it)" if by_hand else ""
+    hint = f" ({', '.join(by_hand)}: code of our own, after it)" if by_hand else ""
     raise UsageError(f"no operator runs the port of {target!r}{hint}; the catalogue has ports of "
                      + ", ".join(sorted({operator.upstream.path for operator in operators})))
 

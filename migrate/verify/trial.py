@@ -2,7 +2,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -12,6 +12,7 @@ from migrate.verify.compare import compare
 from migrate.verify.result import CaseResult, OutputResult, Verdict
 from migrate.vnpu.device import Device, NotCompiled
 from migrate.vnpu.device import current as device_of_launches
+from migrate.vnpu.machine import Run
 from ported_kernels import runtime
 from ported_kernels.arguments import short
 from ported_kernels.catalog import Case, Inputs, Operator, spread
@@ -48,6 +49,8 @@ def try_case(operator: Operator, case: Case, dtype: torch.dtype, device: str, se
         return result(Verdict.FAILED, f"{type(error).__name__}: {error}", [], None)
     seconds = time.perf_counter() - started
     launches = virtual.take() if virtual else []
+    if virtual and (none := _without_programs(virtual, launches)) and not any(run.errors for run in launches):
+        return result(Verdict.NOT_TRIED, none, [], seconds)
 
     if len(got) != len(want):
         return result(Verdict.FAILED, f"{len(got)} outputs, {len(want)} expected", [], seconds)
@@ -73,6 +76,19 @@ def try_case(operator: Operator, case: Case, dtype: torch.dtype, device: str, se
                 for name, out in zip(operator.outputs, got, strict=False)
                 if name in operator.mutates and out is not there.get(name, out)]
     return result(Verdict.FAILED if reasons else Verdict.PASSED, "; ".join(reasons) or None, outputs, seconds)
+
+
+def _without_programs(virtual: Device, launches: Sequence[Run]) -> str:
+    """Which launch ran nothing, because it has none of the programs that were asked for: what it would have written
+    cannot be compared. Empty where there is none."""
+    asked = virtual.settings.options.programs
+    idle = next((run for run in launches if not run.programs), None)
+    if asked is None or idle is None:
+        return ""
+    numbers = ", ".join(map(str, asked))
+    if not any(run.programs for run in launches):
+        return f"no launch has program {numbers}"
+    return f"the launch of {idle.kernel}, grid {'x'.join(map(str, idle.grid))}, has no program {numbers}"
 
 
 def _computed(ref: torch.Tensor, out: Any, virtual: Device) -> tuple[torch.Tensor, Any]:

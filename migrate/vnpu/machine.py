@@ -52,8 +52,11 @@ class Options:
 
 def parse_programs(text: str) -> tuple[int, ...]:
     """"0,1,last" as numbers for `Options.programs`."""
+    words = [part.strip() for part in text.split(",")]
     try:
-        return tuple(-1 if part.strip() == "last" else int(part) for part in text.split(","))
+        if any(word.startswith("-") for word in words):
+            raise ValueError
+        return tuple(-1 if word == "last" else int(word) for word in words)
     except ValueError:
         raise UsageError(f"programs: expected numbers and 'last', as in 0,1,last, got {text!r}") from None
 

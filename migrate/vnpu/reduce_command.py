@@ -12,9 +12,16 @@ from migrate.vnpu import device, specimen
 from migrate.vnpu.machine import Options
 from migrate.vnpu.reduce import Judgement, judge, reduce
 from migrate.vnpu.specimen import Specimen
-from migrate.vnpu.trace_command import cases_of
+from migrate.vnpu.trace_command import cases_of, explained, no_case_matches, reachable
 
 SECONDS = 900.0     # for the search
+
+
+class Agreement(MigrateError):
+    """There is nothing to reduce."""
+
+    exit_code = 1
+
 
 SHOW = '''"""Compiles linalg.mlir with `bishengir-compile` of the PyPI package ascendnpu-ir, and counts matrix products.
 
@@ -75,7 +82,8 @@ def run(names: Sequence[str], out: Path, toolchain: Toolchain, *, target: str = 
         case_files: Sequence[Path] = (), root: Path | None = None, limits: process.Limits | None = None,
         seconds: float = SECONDS, progress: Callable[[str], None] = lambda _: None) -> Iterator[str]:
     """Find the first launch that disagrees among the cases whose name contains `only`, shrink it into the folder
-    `out`, and yield what to tell. Raises UsageError when nothing can be run, MigrateError when nothing disagrees."""
+    `out`, and yield what to tell. Raises UsageError when nothing can be run, DoesNotCompile for a kernel
+    that does not compile, Agreement when nothing disagrees, MigrateError when a launch could not be compared."""
     if reason := device.unusable():
         raise UsageError(f"--reduce runs kernels on the virtual NPU: {reason}")
     if len(names) != 1 or names[0] == "all":
@@ -83,6 +91,7 @@ def run(names: Sequence[str], out: Path, toolchain: Toolchain, *, target: str = 
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise UsageError(f"{out}: expected a folder that is empty or not there yet")
     [unit] = units.resolve(names, toolchain, case_files=case_files, root=root)
+    reachable(unit)
     target, limits = target or targets.DEFAULT, limits or process.Limits()
     case, found, before = _first(unit, target, only, limits, progress)
     yield f"{found.kernel}, case {case!r} of {unit.name}: {'; '.join(before.said)}"
@@ -118,7 +127,10 @@ def _first(unit: Any, target: str, only: str, limits: process.Limits,
             if found.failed:
                 failed.append(f"{one.kernel}: {found.failed}")
     if not tried:
-        raise UsageError(f"{unit.name}: no case matches {only!r}")
+        raise UsageError(f"{unit.name}: the cases launch nothing")
+    if not failed:
+        raise Agreement(f"{unit.name}: nothing to reduce: compiler and interpreter agree on all of {tried} launches, "
+                        "with arguments from a seed")
     raise MigrateError(f"{unit.name}: compiler and interpreter agree on {tried - len(failed)} of {tried} launches, "
                        "with arguments from a seed" + "".join(f"; {one}" for one in failed))
 
@@ -138,14 +150,13 @@ class _Noting(device.Device):
 def _launches(unit: Any, target: str, only: str) -> Iterator[tuple[str, list[Specimen]]]:
     """By case. One that does not compile ends its case: nothing of it can be compared."""
     noting = _Noting(device.Settings(target, Options(programs=(0,)), strict=False))
-    with device.entered(noting):
+    with device.entered(noting), explained(unit):
         cases = list(cases_of(unit, noting))
+    if not any(only in case for case, _ in cases):
+        raise no_case_matches(unit, only, [case for case, _ in cases])
     for case, call in cases:
         if only in case:
-            try:
-                with device.entered(noting):
-                    call()
-            except device.NotCompiled as error:
-                raise MigrateError(f"case {case!r} of {unit.name}: {error}") from None
+            with device.entered(noting), explained(unit, f"case {case!r} of "):
+                call()
             yield case, noting.specimens      # outside the device: the interpreter's turn comes
             noting.specimens = []

@@ -214,6 +214,7 @@ SUMMARY = Operator(
         _case("swapped axes", 100, turned, mode="both"),
     ),
     tolerances=TOLERANCES,
+    plain="ported_kernels/kda/plain/state_summary.py",
     upstream=Upstream("fla-core==0.5.2", SOURCE, "pre_process_fwd_kernel_merged"),
 )
 
@@ -238,6 +239,7 @@ TRANSITION = Operator(
     ),
     # Every product is of float32 operands, so bfloat16 inputs, exact for the reference, have the bound of float32.
     tolerances=dict.fromkeys(TOLERANCES, TOLERANCES[torch.float32]),
+    plain="ported_kernels/kda/plain/state_transition.py",
     upstream=Upstream("fla-core==0.5.2", SOURCE, "pre_process_fwd_kernel_merged"),
 )
 
@@ -263,6 +265,7 @@ GRAD_EXT = Operator(
         _grad_case("swapped axes", 100, turned),
     ),
     tolerances=TOLERANCES,
+    plain="ported_kernels/kda/plain/state_grad_ext.py",
     upstream=Upstream("fla-core==0.5.2", SOURCE, "pre_process_bwd_kernel_merged"),
 )
 

@@ -32,6 +32,12 @@ def test_usage_errors(chain: Toolchain, arguments: tuple[str | Path, ...]) -> No
     assert done.returncode == 2 and done.stdout == "" and done.stderr
 
 
+def test_a_case_that_is_not_there_is_a_usage_error(chain: Toolchain) -> None:
+    done = migrate("check", HERE / "flaws/tf32.py", "--case", "no such")
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith("migrate: no case matches 'no such'; there are ") and done.stderr.count("\n") == 1
+
+
 def test_a_syntax_error_is_a_verdict(chain: Toolchain, tmp_path: Path) -> None:
     file = tmp_path / "broken.py"
     file.write_text("x = 1\ndef f(:\n")

@@ -3,6 +3,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import sys
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import small_kernels as small
 import torch
 from typer.testing import CliRunner
 
+from migrate import cli
 from migrate.cli import app
 from migrate.vnpu import device, trace
 from migrate.vnpu.machine import Options, Run
@@ -117,4 +119,71 @@ def test_a_case_that_is_not_there(npu: device.Device, tmp_path: Path) -> None:
     asked = ["check", str(HERE / "segsum_forms.py"), "--case", "no such", "--trace", str(tmp_path / "t.json")]
     done = CliRunner().invoke(app, asked)
     assert done.exit_code != 0
-    assert "no case matches 'no such'; there are transposed read, vector, products" in str(done.exception)
+    assert "no case matches 'no such'; there are transposed read; vector; products" in str(done.exception)
+
+
+KERNELS = """import sys
+import torch
+sys.path.insert(0, {here!r})
+import npu_kernels as kernels
+
+
+def too_large(module):
+    kernels.too_large[(1,)](torch.zeros(131072), torch.zeros(131072), BLOCK=131072)
+
+
+def past_the_end(module):
+    kernels.past_the_end[(1,)](torch.zeros(32), torch.zeros(32), BLOCK=32)
+
+
+def gate_cases():
+    yield "too large", too_large
+    yield "past the end", past_the_end
+    yield "refused", lambda module: int("no number")
+"""
+
+
+def migrate(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: object) -> tuple[int, str]:
+    """Exit code and stderr."""
+    monkeypatch.setattr(sys, "argv", ["migrate", *map(str, arguments)])
+    with pytest.raises(SystemExit) as left:
+        cli.main()
+    return int(left.value.code or 0), capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("case", "code", "says"), [
+    ("too large", 4, "case 'too large' of some.py: too_large does not compile: UB overflow"),
+    ("past the end", 5, "past_the_end, case 'past the end' of some.py: the program is wrong, see the errors above"),
+    ("refused", 3, "case 'refused' of some.py: ValueError: invalid literal for int() with base 10: 'no number', at "),
+    ("none", 2, "some.py: no case matches 'none'; there are too large; past the end; refused"),
+])
+def test_what_ends_a_trace_is_one_line(npu: device.Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                       capsys: pytest.CaptureFixture[str], case: str, code: int, says: str) -> None:
+    file, out = tmp_path / "some.py", tmp_path / "t.json"
+    file.write_text(KERNELS.format(here=str(HERE)))
+    got, error = migrate(monkeypatch, capsys, "check", file, "--case", case, "--trace", out)
+    assert (got, error.count("\n")) == (code, 1) and error.startswith(f"migrate: {says}"), error
+    assert out.exists() == (code == 5)
+
+
+@pytest.mark.parametrize("option", ["--trace", "--reduce"])
+@pytest.mark.parametrize(("text", "code", "says"), [
+    ("def f(:", 3, "some.py:1: does not parse: "),
+    ("x = 1", 2, "some.py: no case reaches it; say how it is launched: "),
+])
+def test_files_that_cannot_be_launched(npu: device.Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                       capsys: pytest.CaptureFixture[str], option: str, text: str, code: int,
+                                       says: str) -> None:
+    file = tmp_path / "some.py"
+    file.write_text(text)
+    got, error = migrate(monkeypatch, capsys, "check", file, option, tmp_path / "out")
+    assert got == code and says in error and error.count("\n") == 1, error
+
+
+def test_where_the_trace_cannot_go(npu: device.Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+                                   capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "no" / "t.json"
+    asked = ("check", HERE / "segsum_forms.py", "--case", "vector", "--trace", out)
+    assert migrate(monkeypatch, capsys, *asked) == (3, f"migrate: {out}: No such file or directory\n")
+    assert migrate(monkeypatch, capsys, *asked, "--reduce", tmp_path / "kit") == (
+        2, "migrate: --trace and --reduce: one at a time\n")

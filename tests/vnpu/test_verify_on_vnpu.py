@@ -10,9 +10,11 @@ import torch
 
 from migrate.errors import UsageError
 from migrate.verify import Verdict, command, verify
+from migrate.verify import trial as trial_module
 from migrate.verify.pool import Report, Virtual
 from migrate.verify.trial import try_case
 from migrate.vnpu import device
+from migrate.vnpu.machine import Options, parse_programs
 from ported_kernels import catalog, interpreter, runtime
 
 OPERATOR = catalog.get("mamba3_siso_bwd_dzdo")
@@ -74,3 +76,24 @@ def test_options_of_another_device_are_refused() -> None:
         command.run([OPERATOR.name], "cpu", 0, "text", [], [], 60.0, "Ascend910B2", "")
     with pytest.raises(UsageError, match="does not read the HIVM of the 950 family"):
         command.run([OPERATOR.name], "vnpu", 0, "text", [], [], 60.0, "Ascend950PR_9579", "")
+
+
+def test_programs_that_no_launch_has(npu: device.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was compared: neither passed nor failed."""
+    def wrapper(**inputs: Any) -> Any:
+        kernels.scaled[(2,)](torch.zeros(64), torch.zeros(64), torch.zeros(64), 64, 2.0, BLOCK=32)
+        kernels.scaled[(1,)](torch.zeros(32), torch.zeros(32), torch.zeros(32), 32, 2.0, BLOCK=32)
+        return right(**inputs)
+    for programs, says in (((7, 9), "no launch has program 7, 9"),
+                           ((1,), "the launch of scaled, grid 1, has no program 1")):
+        monkeypatch.setattr(npu, "settings", device.Settings(options=Options(programs=programs), strict=False))
+        monkeypatch.setattr(trial_module, "device_of_launches", lambda: npu)
+        result = trial(wrapper)
+        assert result.verdict is Verdict.NOT_TRIED and result.reason == says
+
+
+def test_programs_are_numbers() -> None:
+    assert parse_programs("0, 3,last") == (0, 3, -1)
+    for text in ("-1", "0,-2", "first", ""):
+        with pytest.raises(UsageError, match="expected numbers and 'last'"):
+            parse_programs(text)

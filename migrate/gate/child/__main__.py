@@ -99,6 +99,7 @@ class _Unit:
             except BaseException as error:
                 self.journal.write("cases", source=source, outcome="failed", error=load.explain(error, source))
                 continue
+            self.journal.write("cases", source=source, names=[name for name, _ in found])
             self._run_cases([(name, call) for name, call in found if self.unit["only"] in name])
         self.journal.write("sources", sources=_sources())
 
