@@ -184,6 +184,7 @@ def test_where_the_trace_cannot_go(npu: device.Device, tmp_path: Path, monkeypat
                                    capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "no" / "t.json"
     asked = ("check", HERE / "segsum_forms.py", "--case", "vector", "--trace", out)
-    assert migrate(monkeypatch, capsys, *asked) == (3, f"migrate: {out}: cannot write the trace: No such file or directory\n")
+    assert migrate(monkeypatch, capsys, *asked) == (
+        3, f"migrate: {out}: cannot write the trace: No such file or directory\n")
     assert migrate(monkeypatch, capsys, *asked, "--reduce", tmp_path / "kit") == (
         2, "migrate: --trace and --reduce: one at a time\n")
