@@ -32,7 +32,10 @@ def run(names: Sequence[str], out: Path, toolchain: Toolchain, *, target: str = 
     longest = max(runs, key=lambda run: max(run.cycles, default=0.0))
     made = trace.timeline(longest.events)
     title = f"{longest.kernel}, grid {'x'.join(map(str, longest.grid))}, program 0, case {case!r} of {unit.name}"
-    out.write_text(json.dumps(trace.chrome(made, title)))
+    try:
+        out.write_text(json.dumps(trace.chrome(made, title)))
+    except OSError as error:
+        raise MigrateError(f"{out}: cannot write the trace: {error.strerror}") from error
     if len(runs) > 1:
         others = ", ".join(dict.fromkeys(run.kernel for run in runs if run is not longest))
         yield f"{len(runs)} launches in this case; the longest is shown, not {others or 'the others of this kernel'}"

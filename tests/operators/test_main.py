@@ -55,7 +55,7 @@ def migrate(*arguments):
     (["nope"], "no operator 'nope'; there are "),
     (["bwd_segsum_dadt", "--case", "nope"], "has no case 'nope'"),
     (["bwd_segsum_dadt", "--dtype", "int8"], "has no dtype 'int8'; it has float32, bfloat16, float16"),
-    (["bwd_segsum_dadt", "--device", "tpu"], "device: expected one of npu, cuda, cpu, got 'tpu'"),
+    (["bwd_segsum_dadt", "--device", "tpu"], "device: expected one of npu, cuda, cpu, vnpu, got 'tpu'"),
 ])
 def test_refusals(arguments, message, capsys):
     assert main(arguments) == 2

@@ -133,7 +133,7 @@ def too_large(module):
 
 
 def past_the_end(module):
-    kernels.past_the_end[(1,)](torch.zeros(32), torch.zeros(32), BLOCK=32)
+    kernels.past_the_end[(1,)](torch.zeros(32), torch.zeros(24), BLOCK=32)
 
 
 def gate_cases():
@@ -152,17 +152,17 @@ def migrate(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str],
 
 
 @pytest.mark.parametrize(("case", "code", "says"), [
-    ("too large", 4, "case 'too large' of some.py: too_large does not compile: UB overflow"),
-    ("past the end", 5, "past_the_end, case 'past the end' of some.py: the program is wrong, see the errors above"),
-    ("refused", 3, "case 'refused' of some.py: ValueError: invalid literal for int() with base 10: 'no number', at "),
-    ("none", 2, "some.py: no case matches 'none'; there are too large; past the end; refused"),
+    ("too large", 4, "case 'too large' of {file}: too_large does not compile: UB overflow"),
+    ("past the end", 5, "past_the_end, case 'past the end' of {file}: the program is wrong, see the errors above"),
+    ("refused", 3, "case 'refused' of {file}: ValueError: invalid literal for int() with base 10: 'no number', at "),
+    ("none", 2, "{file}: no case matches 'none'; there are too large; past the end; refused"),
 ])
 def test_what_ends_a_trace_is_one_line(npu: device.Device, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
                                        capsys: pytest.CaptureFixture[str], case: str, code: int, says: str) -> None:
-    file, out = tmp_path / "some.py", tmp_path / "t.json"
+    file, out = tmp_path / f"{case.replace(' ', '_')}.py", tmp_path / "t.json"     # a module is imported once
     file.write_text(KERNELS.format(here=str(HERE)))
     got, error = migrate(monkeypatch, capsys, "check", file, "--case", case, "--trace", out)
-    assert (got, error.count("\n")) == (code, 1) and error.startswith(f"migrate: {says}"), error
+    assert (got, error.count("\n")) == (code, 1) and error.startswith("migrate: " + says.format(file=file.name)), error
     assert out.exists() == (code == 5)
 
 
@@ -184,6 +184,7 @@ def test_where_the_trace_cannot_go(npu: device.Device, tmp_path: Path, monkeypat
                                    capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "no" / "t.json"
     asked = ("check", HERE / "segsum_forms.py", "--case", "vector", "--trace", out)
-    assert migrate(monkeypatch, capsys, *asked) == (3, f"migrate: {out}: No such file or directory\n")
+    assert migrate(monkeypatch, capsys, *asked) == (
+        3, f"migrate: {out}: cannot write the trace: No such file or directory\n")
     assert migrate(monkeypatch, capsys, *asked, "--reduce", tmp_path / "kit") == (
         2, "migrate: --trace and --reduce: one at a time\n")
