@@ -57,6 +57,9 @@ SUBJECTS = (
                          ("gradient", "state_grad_ext.py"))),
     Subject("chunk_h", "fla-core==0.6.0:fla/ops/common/chunk_h.py", "BK=128 STATE_V_FIRST=False", "BK",
             "fla-core 0.6.0, common/chunk_h.py, tiles of 128 rows, K = V = 128, chunk 64"),
+    Subject("cp", "fla-core==0.5.2:fla/ops/cp/chunk_delta_h.py", "BK1=128 BK=128 STATE_V_FIRST=False", "BK1,BK",
+            "fla-core 0.5.2, cp/chunk_delta_h.py, tiles of 128 rows, K = V = 128, chunk 64",
+            ROOT / "ported_kernels/cases/fla_0_5_2/ops/cp/chunk_delta_h.py"),
 )
 
 
