@@ -90,7 +90,7 @@ class FeedbackThroughMemory(Rule):
         Ref("https://github.com/triton-lang/triton-ascend/issues/1416",
             "a load after a store of the same output in one program returned stale data, once, behind a barrier; not "
             "seen without one", "issue"),
-        Ref("../docs/operators/kda_state_trio.md",
+        Ref("https://triton-lang.org/main/python-api/generated/triton.language.debug_barrier.html",
             "on an H200, without barriers and with tiles loaded ahead (num_stages=3), a product of 128-row tiles of "
             "float32 came out 40 % off", "ran"),
     )

@@ -184,7 +184,7 @@ def test_an_unchanged_copy_of_the_port_passes(ported, tmp_path):
 
 
 def test_a_missing_port_is_named_and_made_on_demand(tmp_path, monkeypatch, capsys):
-    from migrate.verify import command
+    from migrate import ports
     from ported_kernels import __main__ as listing
 
     elsewhere = tmp_path / "generated"
@@ -194,7 +194,7 @@ def test_a_missing_port_is_named_and_made_on_demand(tmp_path, monkeypatch, capsy
     assert listing.main(["compute_dzdo", "--device", "cpu"]) == 2
     assert f"migrate port {missing.upstream.release}:{missing.upstream.path}" in capsys.readouterr().err
     made = []
-    monkeypatch.setattr(command.target.command, "port", lambda *arguments: made.append(arguments) or _Nothing)
+    monkeypatch.setattr(ports.command, "port", lambda *arguments: made.append(arguments) or _Nothing)
     target.prepare([missing])
     assert [arguments[0] for arguments in made] == [f"{missing.upstream.release}:{missing.upstream.path}"]
 
