@@ -53,7 +53,7 @@ import torch  # noqa: E402
 import triton  # noqa: E402
 import triton.language as tl  # noqa: E402
 from parity_cases import CASES, port_function, upstream_function  # noqa: E402
-from parity_oracle import NOISE, errors, reference  # noqa: E402
+from parity_oracle import error_ratio, errors, reference  # noqa: E402
 from parity_rows import SLOW, Row, number, slow_rows, summary  # noqa: E402
 from parity_tiles import as_ported, few  # noqa: E402
 
@@ -249,7 +249,7 @@ def against_float64(case: Case, arguments: dict[str, Any], device: str,
     if exact is None:
         return None
     pairs = list(zip(errors(exact, results["upstream"]), errors(exact, results["port"]), strict=True))
-    return max(pairs, key=lambda pair: (max(pair[1], NOISE) / max(pair[0], NOISE), pair[1]))
+    return max(pairs, key=lambda pair: (error_ratio(*pair), pair[1]))
 
 
 def unspecified(outputs: list[Any]) -> str:
@@ -310,7 +310,7 @@ def run_row(planned: Planned, options: argparse.Namespace) -> Row:
     row.verdict = difference.fault or "ok"
     if options.float64 and (measured := against_float64(case, arguments, options.device, results)):
         row.upstream_error, row.port_error = measured
-        if not row.port_error <= WORSE * max(row.upstream_error, NOISE) and row.verdict == "ok":
+        if not error_ratio(*measured) <= WORSE and row.verdict == "ok":
             row.verdict = "further from float64 than upstream"
         if max(measured) > FAR and row.verdict == "ok":
             row.verdict = "upstream and port are both far from float64"
@@ -549,8 +549,9 @@ def main(arguments: list[str]) -> int:
     kept |= {planned.title: new[planned.index] for planned in left if planned.index in new}
     slow = [planned for planned in rows if (row := kept.get(planned.title)) and (row.time_ratio or 0) > SLOW
             and row.pinned_ms is None]
-    for index, row in measure([*arguments, "--pinned"], slow, deadline, options.row_limit).items():
-        kept[next(planned.title for planned in slow if planned.index == index)].pinned_ms = row.pinned_ms
+    pinned = measure([*arguments, "--pinned"], slow, deadline, options.row_limit)
+    for planned in slow:
+        kept[planned.title].pinned_ms = pinned.get(planned.index, Row()).pinned_ms
     if options.resume:
         Path(options.resume).write_text(json.dumps({title: asdict(row) for title, row in kept.items()}, indent=0))
     found = {planned.index: kept[planned.title] for planned in rows if planned.title in kept}

@@ -52,6 +52,11 @@ def errors(reference: list[torch.Tensor | None], outputs: list[Any]) -> list[flo
             if want is not None and got is not None]
 
 
+def error_ratio(upstream: float, port: float) -> float:
+    """The port's error over upstream's; below the noise, the two count as equal. NaN where the port's is NaN."""
+    return max(port, NOISE) / max(upstream, NOISE)
+
+
 def _error(want: torch.Tensor, got: torch.Tensor) -> float:
     """Over the finite values of the reference; NaN where `got` is not finite there."""
     known = want.isfinite()

@@ -4,7 +4,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from parity_oracle import NOISE
+from parity_oracle import error_ratio
 
 SLOW = 1.3              # times over upstream's that want an explanation
 
@@ -26,7 +26,7 @@ class Row:
     def error_ratio(self) -> float | None:
         if self.upstream_error is None or self.port_error is None:
             return None
-        return max(self.port_error, NOISE) / max(self.upstream_error, NOISE)
+        return error_ratio(self.upstream_error, self.port_error)
 
     @property
     def time_ratio(self) -> float | None:

@@ -106,12 +106,12 @@ def port(
     if (report or write_lock) and not everything:
         raise UsageError("--report and --lock go with --all")
     settings, place = _settings(select, ignore, target, triton_ascend, output, wishes)
-    chosen = {rule.name for rule in settings.rules}
-    for option, given, rule in (("--set", wishes.settings, "specialise"), ("--set-from", set_from, "specialise"),
-                                ("--split", wishes.split, "split-tile"),
-                                ("--copy-operands", copy_operands, "guard-dot-operand")):
-        if given and rule not in chosen:
-            raise UsageError(f"{option} needs the rule {rule}, which is not selected")
+    for option, given, acted_on in (("--set", wishes.settings, "--set"), ("--set-from", set_from, "--set"),
+                                    ("--split", wishes.split, "--split"),
+                                    ("--copy-operands", copy_operands, "--copy-operands")):
+        if given and not any(rule.option == acted_on for rule in settings.rules):
+            needed = " or ".join(rule.name for rule in engine.load() if rule.option == acted_on)
+            raise UsageError(f"{option} needs the rule {needed}, which is not selected")
     if set_from:
         settings = replace(settings, asked=_with_recorded(files, set_from, settings))
     if everything:

@@ -106,6 +106,7 @@ class Rule:
     since: ClassVar[str] = "3.2.0"               # oldest triton-ascend this is right for
     until: ClassVar[str | None] = None           # first release it is wrong for
     phase: ClassVar[int] = 0                     # rules run by phase, then by id
+    option: ClassVar[str] = ""                   # the option of `port` it acts on, where it acts on request
     triggers: ClassVar[tuple[str, ...]] = ()     # no need to look when the text holds none of these
     references: ClassVar[tuple[Ref, ...]] = ()
     examples: ClassVar[tuple[Example, ...]] = ()

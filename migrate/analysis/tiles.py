@@ -153,6 +153,18 @@ def calls(source: Source, call: cst.Call, function: str) -> bool:
     return called(source, func) == LANGUAGE + function
 
 
+def without_casts(source: Source, value: cst.BaseExpression | None) -> cst.BaseExpression | None:
+    """An expression without casts and transposes, which may be no work of their own."""
+    while isinstance(value, cst.Call):
+        if isinstance(value.func, cst.Attribute) and value.func.attr.value == "to":
+            value = value.func.value
+        elif value.args and any(calls(source, value, name) for name in ("trans", "cast")):
+            value = value.args[0].value
+        else:
+            break
+    return value
+
+
 def _parameter(name: str, constexpr: bool, shape: Shape | None) -> Value:
     if constexpr:
         return Value((), kind=NUMBER, text=name)

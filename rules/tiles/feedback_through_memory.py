@@ -11,7 +11,7 @@ from migrate.analysis.control import bindings, kernel_of
 from migrate.analysis.kernels import Kernel
 from migrate.analysis.launches import Launch, assignments
 from migrate.analysis.pointers import Pointers
-from migrate.analysis.tiles import calls, tiles
+from migrate.analysis.tiles import calls, tiles, without_casts
 from migrate.edit import code
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.source import Source
@@ -383,23 +383,13 @@ class FeedbackThroughMemory(Rule):
 
     def _product(self, value: cst.BaseExpression | None) -> cst.Call | None:
         """The product that an expression is, but for casts and transposes."""
-        value = self._bare(value)
+        value = without_casts(self.source, value)
         return value if isinstance(value, cst.Call) and calls(self.source, value, "dot") else None
-
-    def _bare(self, value: cst.BaseExpression | None) -> cst.BaseExpression | None:
-        while isinstance(value, cst.Call):
-            if isinstance(value.func, cst.Attribute) and value.func.attr.value == "to":
-                value = value.func.value
-            elif value.args and any(calls(self.source, value, name) for name in ("trans", "cast")):
-                value = value.args[0].value
-            else:
-                break
-        return value
 
     def _fed(self, product: cst.Call, name: str, once: dict[str, cst.BaseExpression | None], seen: set[str]) -> bool:
         """Whether an operand is the name, or a product that the name is an operand of."""
         for operand in _operands(product):
-            bare = self._bare(operand)
+            bare = without_casts(self.source, operand)
             if isinstance(bare, cst.Name):
                 if bare.value == name:
                     return True

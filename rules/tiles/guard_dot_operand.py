@@ -9,7 +9,7 @@ import libcst as cst
 from migrate import edit
 from migrate.analysis.control import bindings, kernel_of
 from migrate.analysis.kernels import Kernel
-from migrate.analysis.tiles import FLOATS, calls, tiles
+from migrate.analysis.tiles import FLOATS, calls, tiles, without_casts
 from migrate.asked import Asked
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.tree import Edit, find
@@ -62,6 +62,7 @@ class GuardDotOperand(Rule):
     summary = "on request, a product's left operand that is read again is copied for it"
     safety = Safety.SAFE
     phase = 3
+    option = "--copy-operands"
     triggers = ("dot(",)
     references = (
         Ref("https://github.com/fla-org/flash-linear-attention/pull/1113",
@@ -288,20 +289,9 @@ class GuardDotOperand(Rule):
             if arg.star:
                 return None
             if arg.keyword.value == "input" if arg.keyword else i == 0:
-                bare = self._bare(arg.value)
+                bare = without_casts(self.source, arg.value)
                 return bare if isinstance(bare, cst.Name) else None
         return None
-
-    def _bare(self, value: cst.BaseExpression) -> cst.BaseExpression:
-        """Without casts and transposes, which may be no work of their own."""
-        while isinstance(value, cst.Call):
-            if isinstance(value.func, cst.Attribute) and value.func.attr.value == "to":
-                value = value.func.value
-            elif value.args and any(calls(self.source, value, name) for name in ("trans", "cast")):
-                value = value.args[0].value
-            else:
-                break
-        return value
 
     def _groups(self, kernel: Kernel, uses: list[Use]) -> list[list[Use]]:
         """The uses of a name, in groups that take one value in one block; what cannot be told apart is reported."""
@@ -344,7 +334,7 @@ class GuardDotOperand(Rule):
     def _aliases(self, kernel: Kernel, name: str) -> set[str]:
         """The names that may stand for the same tile: those it was given to, or taken from, as it is."""
         pairs = [(made, bare.value) for made, _, value in bindings(kernel.node.body)
-                 if value is not None and isinstance(bare := self._bare(value), cst.Name)]
+                 if value is not None and isinstance(bare := without_casts(self.source, value), cst.Name)]
         names = {name}
         while more := {n for pair in pairs if names & set(pair) for n in pair} - names:
             names |= more

@@ -63,6 +63,7 @@ class Specialise(Rule):
     summary = "constexpr values given by `--set` are folded into the kernel; what only other values need goes"
     safety = Safety.SAFE
     phase = -1
+    option = "--set"
     references = (
         Ref("https://github.com/triton-lang/triton/blob/v3.2.0/python/triton/compiler/code_generator.py",
             "`if` and conditional expressions on a constexpr visit the chosen branch only; a literal in a kernel is a "

@@ -62,6 +62,7 @@ class SplitTile(Rule):
     summary = "an axis that is too long for the core's buffers goes in parts of 64, where that is asked for"
     safety = Safety.REVIEW
     phase = 1                   # the other rules have made pointers and products plain by then
+    option = "--split"
     references = (
         Ref("https://github.com/triton-lang/triton-ascend/blob/main/docs/en/migration_guide/migrate_from_gpu.md",
             "tiles that overflow the Unified Buffer have to be made smaller", "doc"),
