@@ -223,14 +223,14 @@ class _Judge:
             return _cost_from(found[1])
         try:
             generic = hivm.generic(path, self.toolchain, target, self.settings.limits)
-            cost = read(hivm.parse(generic), names, known)
+            cost = read(hivm.parse(generic), names, known, self.toolchain.links)
         except hivm.Unreadable as error:
             return str(error)
         self.costs.put(key, cost.as_dict(), {})
         return cost
 
 
-_COST_VERSION = 2   # raise it when cost.py counts differently
+_COST_VERSION = 3   # raise it when cost.py counts differently
 
 
 def _cost_from(stored: dict[str, Any]) -> Cost:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -42,6 +42,7 @@ class Line:
     syncs: int = 0
     locks: int = 0
     unplanned: int = 0                                      # buffers of a core that were given no address
+    unlinked: list[str] = field(default_factory=list)       # functions that the compiler's own library lacks
     cycles: int = 0
 
 
@@ -61,17 +62,18 @@ class Cost:
         return asdict(self)
 
 
-def read(module: Any, argument_names: list[str], known: Mapping[str, int]) -> Cost:
-    """Walk the device functions; `known` has the values of scalar arguments and of the grid."""
-    reader = _Reader(known)
+def read(module: Any, argument_names: list[str], known: Mapping[str, int], links: Callable[[str], bool]) -> Cost:
+    """Walk the device functions; `known` has the values of scalar arguments and of the grid, `links` says whether
+    the compiler's library has a function."""
+    reader = _Reader(known, links)
     for function in hivm.functions(module, argument_names):
         reader.function(function)
     return reader.result()
 
 
 class _Reader:
-    def __init__(self, known: Mapping[str, int]) -> None:
-        self.known = known
+    def __init__(self, known: Mapping[str, int], links: Callable[[str], bool]) -> None:
+        self.known, self.links = known, links
         self.lines: dict[Place | None, Line] = {}
         self.symbolic: dict[tuple[Place | None, str], Counter[str]] = {}
         self.cores: set[str] = set()
@@ -163,6 +165,8 @@ class _Reader:
         if name.startswith("sync_block_"):
             line.locks += name.endswith("_lock")
             return
+        if not self.links(name):
+            _note(line.unlinked, name)
         if name.startswith("mma"):
             self.products += 1
             line.cube_calls[name] = line.cube_calls.get(name, 0) + rounds

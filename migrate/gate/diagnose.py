@@ -284,6 +284,10 @@ def compiled(step: Step, cost: Cost | None, ttir: Ttir) -> Iterator[Diagnosis]:
                         "store the accumulator after adding to it, or scale it by a run-time value first",
                         next((op.place for op in products if op.place), None))
     for line in cost.lines:
+        for function in line.unlinked:
+            yield Diagnosis("unlinkable-call", "error", f"the HIVM calls {function}, which the compiler's own library "
+                            "does not have: nothing can link it", "another form of this line; the compiler's authors "
+                            "should hear of it", Place(line.file, line.line) if line.line else None)
         if line.unplanned:
             yield Diagnosis("unplanned-buffer", "warning", f"{line.unplanned} buffers of a core were given no address: "
                             "the memory planner left them out", "report it to the compiler's authors",

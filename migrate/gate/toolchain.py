@@ -50,6 +50,15 @@ class Toolchain:
         """A program of ascendnpu-ir: bishengir-compile, bishengir-opt, or their -a5 forms."""
         return self.site / "ascendnpuir/bin" / name
 
+    def links(self, function: str) -> bool:
+        """Whether the bitcode that `bishengir-compile` links holds a name: the names of the four files lie end to end.
+
+        A name that is part of a longer one counts as there, and so does every name where the files cannot be read:
+        False is sure, True is not.
+        """
+        names = _bitcode(self.site / "ascendnpuir/lib")
+        return not names or any(function.encode() in some for some in names)
+
     @property
     def environment(self) -> dict[str, str]:
         """For workers: the compiler on PATH, and this package importable whatever environment they run in."""
@@ -95,6 +104,14 @@ def _overwritten(site: Path, distribution: metadata.Distribution, has_triton: bo
 def _digest(path: Path) -> str:
     digest = hashlib.sha256(path.read_bytes()).digest()
     return "sha256=" + base64.urlsafe_b64encode(digest).rstrip(b"=").decode()
+
+
+@lru_cache(maxsize=1)
+def _bitcode(folder: Path) -> list[bytes]:
+    try:
+        return [(folder / f"meta_op.{core}.bc").read_bytes() for core in ("aiv", "aic", "mix.aiv", "mix.aic")]
+    except OSError:
+        return []
 
 
 def own_environment() -> Path:
