@@ -279,8 +279,8 @@ def compiled(step: Step, cost: Cost | None, ttir: Ttir) -> Iterator[Diagnosis]:
     # 324 HIVMs of mamba's kernels with products had exactly as many as the TTIR
     products = ttir.named("tt.dot")
     if cost.products < len(products):
-        yield Diagnosis("dropped-product", "error", f"{len(products)} products in the TTIR, {cost.products} in the "
-                        f"HIVM: the compiler lost {len(products) - cost.products} in silence",
+        yield Diagnosis("dropped-product", "error", f"products in the TTIR: {len(products)}, in the HIVM: "
+                        f"{cost.products}: the compiler lost {len(products) - cost.products} in silence",
                         "store the accumulator after adding to it, or scale it by a run-time value first",
                         next((op.place for op in products if op.place), None))
     for line in cost.lines:

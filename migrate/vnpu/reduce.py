@@ -2,8 +2,9 @@
 
 Delta debugging over LibCST: statements go, loops and branches give way to their bodies, expressions to a part of
 themselves, unused parameters go with their arguments, numbers and grids become smaller. A step is kept when the
-interpreter still runs the kernel and the disagreement is still of the same kinds: what the checks of the virtual NPU
-report, a product that is in the source and not in the program, results that differ. Each attempt runs in a fork.
+interpreter still runs the kernel and the disagreement is still of the same kinds, and of no others: what the checks of
+the virtual NPU report, a product that is in the source and not in the program, results that differ. Each attempt runs
+in a fork.
 """
 from __future__ import annotations
 
@@ -48,7 +49,7 @@ class Judgement:
 def judge(specimen: Specimen, target: str, limits: process.Limits) -> Judgement:
     """Run a specimen on the virtual NPU and in the interpreter, in a fork."""
     with tempfile.TemporaryDirectory(prefix="migrate-reduce-") as folder:
-        file, answer = Path(folder) / "specimen.py", Path(folder) / "answer.json"
+        file, answer = Path(folder) / "kernel.py", Path(folder) / "answer.json"
         file.write_text(specimen.text())
 
         def work() -> None:
@@ -59,7 +60,7 @@ def judge(specimen: Specimen, target: str, limits: process.Limits) -> Judgement:
             with open(Path(folder) / "said.txt", "w") as said:
                 os.dup2(said.fileno(), 1)
                 os.dup2(said.fileno(), 2)
-            answer.write_text(json.dumps(_compare(file, target, limits)))
+            answer.write_text(json.dumps(_compare(file, target, limits)).replace(f"{folder}/", ""))
 
         hivm.parse("builtin.module {}")      # imports the parser here, once, and not in every fork
         end = process.run_forked(work, limits, lambda: None)
@@ -167,7 +168,7 @@ def reduce(specimen: Specimen, target: str, limits: process.Limits, seconds: flo
                 tried.add(smaller.text())
                 attempts += 1
                 found = judge(smaller, target, limits)
-                if not found.failed and kinds <= found.kinds:
+                if not found.failed and kinds <= found.kinds <= first.kinds:
                     best, said, again = smaller, found, True
                     k -= 1        # the one behind it has taken its place
                 progress(f"{attempts} attempts, {len(best.functions.splitlines())} lines")

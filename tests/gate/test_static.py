@@ -44,7 +44,7 @@ def test_fewer_products_than_the_kernel_has() -> None:
     ttir = "\n".join(DOT.format(k) for k in range(2))
     (error,) = found(MODULE.replace("SPACE", "gm"), ttir)
     assert (error.name, error.severity) == ("dropped-product", "error")
-    assert "2 products in the TTIR, 0 in the HIVM" in error.message
+    assert "products in the TTIR: 2, in the HIVM: 0" in error.message
 
 
 def test_a_call_that_nothing_can_link() -> None:

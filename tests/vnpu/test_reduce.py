@@ -67,6 +67,17 @@ def test_it_goes_on_while_the_disagreement_stays(specimen: Specimen, monkeypatch
                                        if isinstance(node, ast.FunctionDef) for a in node.args.args}
 
 
+def test_nothing_else_may_go_wrong(specimen: Specimen, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A step that brings a disagreement of another kind is not kept: here, every one without the first helper."""
+    def judge(some: Specimen, target: str, limits: process.Limits) -> Judgement:
+        return Judgement(frozenset({DROPPED} if "normed" in some.functions else {DROPPED, "race"}))
+
+    monkeypatch.setattr(reduce, "judge", judge)
+    smallest, said, _ = reduce.reduce(specimen, targets.DEFAULT, LIMITS, 60)
+    assert said.kinds == {DROPPED} and "normed" in smallest.functions
+    assert len(smallest.functions) < len(specimen.functions)
+
+
 def test_a_name_that_nothing_gives_is_not_tried(specimen: Specimen) -> None:
     assert reduce._complete(specimen)
     broken = Specimen(specimen.kernel, specimen.imports, specimen.functions.replace("chunks =", "chunk_count ="),

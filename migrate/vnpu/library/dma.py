@@ -7,12 +7,13 @@ not is a fault (AscendNPU-IR, lib/Template: load_gm_to_ubuf).
 """
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from migrate.vnpu import cost_model
-from migrate.vnpu.library.table import Effect, handles
+from migrate.vnpu.library.table import Effect, handles, scratch
 from migrate.vnpu.memory import Fault, View
 
 BLOCK = 32   # bytes
@@ -51,13 +52,17 @@ def _with_padding(out: View, left: int, source_step: int) -> View:
         sizes, strides = (*sizes, 1), (*strides, 1)
     elif sizes[-1] > 1 and source_step != 1:    # gathered element by element, without padding
         return out
-    for n, stride in zip(sizes[:-1], strides[:-1], strict=True):
-        if n > 1 and stride * item % BLOCK:
-            raise Fault("alignment", f"a load into {out}: its rows do not begin at multiples of {BLOCK} bytes")
+    _rows_at_blocks(out, sizes, strides)
     right = -(sizes[-1] + left) * item % BLOCK // item
     if not left and not right:
         return out
     return out.reshaped(out.offset - left, (*sizes[:-1], left + sizes[-1] + right), strides)
+
+
+def _rows_at_blocks(out: View, sizes: Sequence[int], strides: Sequence[int]) -> None:
+    for n, stride in zip(sizes[:-1], strides[:-1], strict=True):
+        if n > 1 and stride * (out.bits // 8) % BLOCK:
+            raise Fault("alignment", f"a load into {out}: its rows do not begin at multiples of {BLOCK} bytes")
 
 
 @handles(r"store_ubuf_to_gm_[123]d_<T>")
@@ -80,16 +85,19 @@ def store(x: View, out: View, kind: int) -> Effect:
 
 @handles(r"load_gm_to_cbuf_[123]d_<T>")
 def load_l1(x: View, out: View, pad_mode: int) -> Effect:
-    """Global memory to L1 as it lies."""
+    """Global memory to L1 as it lies, in whole blocks: what follows a row in its last block is left undefined here (it
+    is what follows in global memory). The library has a pad mode for it, and hands it to nothing."""
     if 0 in x.sizes:
         return _nothing("MTE2")
     _same_sizes("load_gm_to_cbuf", x, out)
-    if pad_mode != NO_PADDING:
-        raise Fault("value", f"load_gm_to_cbuf with pad mode {pad_mode} is not understood")
+    right = 0 if out.strides and out.strides[-1] != 1 else -out.sizes[-1] * (out.bits // 8) % BLOCK // (out.bits // 8)
+    if right:
+        _rows_at_blocks(out, out.sizes, out.strides)
+    beyond = out.reshaped(out.offset + out.sizes[-1], (*out.sizes[:-1], right), out.strides)
 
     def run() -> None:
         out.raw()[...] = x.raw()
-    return Effect("MTE2", (x,), (out,), cost_model.move(x), run)
+    return Effect("MTE2", (x,), (out,), cost_model.move(x), run, scratch(beyond))
 
 
 def _nothing(pipe: str) -> Effect:
