@@ -130,38 +130,45 @@ def _others(core: str, cores: Sequence[str]) -> list[str]:
 def chrome(made: Timeline, title: str) -> dict[str, Any]:
     """The Trace Event Format's JSON object."""
     cores = [core for core in CORES if any(call.core == core for call in made.calls)]
-    process = {core: k for k, core in enumerate(cores)}
-    thread = {pipe: k for k, pipe in enumerate(PIPES)}
-    rows = sorted({(call.core, call.pipe) for call in made.calls} | {wait.pipe for wait in made.waits},
-                  key=lambda pipe: (process[pipe[0]], thread[pipe[1]]))
+    pipes = {(call.core, call.pipe) for call in made.calls} | {wait.pipe for wait in made.waits}
+    ordered = sorted(pipes, key=lambda pipe: (cores.index(pipe[0]), PIPES.index(pipe[1])))
+    # to Perfetto, process 0 and thread 0 are idle ones, and a thread with its process's number the main one
+    process = {core: {"pid": 100 * k} for k, core in enumerate(cores, 1)}
+    rows = {pipe: {**process[pipe[0]], "tid": k} for k, pipe in enumerate(ordered, 1)}
     events: list[dict[str, Any]] = []
 
-    def name(kind: str, core: str, pipe: str | None, argument: str, value: Any) -> None:
-        events.append({"name": kind, "ph": "M", "pid": process[core], "tid": thread[pipe] if pipe else 0,
-                       "args": {argument: value}})
+    def name(kind: str, row: dict[str, int], argument: str, value: Any) -> None:
+        events.append({"name": kind, "ph": "M", "tid": 1, **row, "args": {argument: value}})
 
-    for core in cores:
-        name("process_name", core, None, "name", CORES[core])
-        name("process_sort_index", core, None, "sort_index", process[core])
-    for core, pipe in rows:
-        name("thread_name", core, pipe, "name", DOES[pipe])
-        name("thread_sort_index", core, pipe, "sort_index", thread[pipe])
+    for k, core in enumerate(cores):
+        name("process_name", process[core], "name", CORES[core])
+        name("process_sort_index", process[core], "sort_index", k)
+    for (_, pipe), row in rows.items():
+        name("thread_name", row, "name", DOES[pipe])
+        name("thread_sort_index", row, "sort_index", row["tid"])
     critical = {id(call) for call in made.critical_path()}
     for call in made.calls:
-        events.append({"name": call.name, "cat": "call", "ph": "X", "ts": call.start, "dur": call.end - call.start,
-                       "pid": process[call.core], "tid": thread[call.pipe],
+        events.append({"name": call.name, "cat": "call", "ph": "X", **rows[call.core, call.pipe],
+                       **_when(call.start, call.end),
                        "args": _about(call) | {"on the critical path": id(call) in critical}})
     for k, wait in enumerate(made.waits):
-        place = {"pid": process[wait.pipe[0]], "tid": thread[wait.pipe[1]]}
-        events.append({"name": f"wait for {wait.what}", "cat": "wait", "ph": "X", "ts": wait.start,
-                       "dur": wait.end - wait.start, "cname": "grey", "args": {}, **place})
+        row = rows[wait.pipe]
+        if round(wait.start) == round(wait.end):
+            continue
+        events.append({"name": f"wait for {wait.what}", "cat": "wait", "ph": "X", "cname": "grey", "args": {}, **row,
+                       **_when(wait.start, wait.end)})
         if wait.giver:      # an arrow from the call that was waited for
             arrow = {"name": "wait", "cat": "wait", "id": k}
             giver = wait.giver
-            events.append({**arrow, "ph": "s", "ts": (giver.start + giver.end) / 2, "pid": process[giver.core],
-                           "tid": thread[giver.pipe]})
-            events.append({**arrow, "ph": "f", "bp": "e", "ts": wait.start, **place})
+            events.append({**arrow, "ph": "s", **rows[giver.core, giver.pipe],
+                           "ts": round((giver.start + giver.end) / 2)})
+            events.append({**arrow, "ph": "f", "bp": "e", **row, "ts": round(wait.start)})
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"title": title, "times": A_MODEL}}
+
+
+def _when(start: float, end: float) -> dict[str, int]:
+    """In whole cycles: Perfetto drops a block that begins a fraction before the one in front of it has ended."""
+    return {"ts": round(start), "dur": round(end) - round(start)}
 
 
 def _about(call: Issued) -> dict[str, Any]:

@@ -46,10 +46,11 @@ def test_the_file_keeps_the_rules_of_the_format(npu: device.Device, monkeypatch:
     rows: dict[tuple[int, int], list[tuple[float, float]]] = defaultdict(list)
     for event in events:
         assert isinstance(event["pid"], int) and isinstance(event["tid"], int) and isinstance(event["name"], str)
+        assert event["pid"] > 0 and event["tid"] > 0
         if event["ph"] != "M":
-            assert event["ts"] >= 0
+            assert isinstance(event["ts"], int) and event["ts"] >= 0
         if event["ph"] == "X":
-            assert event["dur"] > 0
+            assert isinstance(event["dur"], int) and event["dur"] > 0
             rows[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"]))
     for slices in rows.values():
         slices.sort()
