@@ -26,12 +26,21 @@ ROOT = Path(__file__).resolve().parents[2]
 START_LIMIT = 120.0     # seconds for importing torch on a busy machine
 
 
+@dataclass(frozen=True)
+class Virtual:
+    """The virtual NPU of a run: which card it stands in for, and which programs of a launch are run (None: all)."""
+
+    target: str
+    programs: tuple[int, ...] | None = None
+
+
 @dataclass
 class Report:
     device: str
     seed: int
     results: list[CaseResult] = field(default_factory=list)
     missing: str | None = None       # why the device is not there
+    virtual: Virtual | None = None   # which card the virtual NPU stood in for
 
     def count(self, verdict: Verdict) -> int:
         return sum(result.verdict == verdict for result in self.results)
@@ -44,14 +53,6 @@ class Report:
         if self.missing or not self.results:
             return 2
         return 1 if self.count(Verdict.NOT_TRIED) else 0
-
-
-@dataclass(frozen=True)
-class Virtual:
-    """The virtual NPU of a run: which card it stands in for, and which programs of a launch are run (None: all)."""
-
-    target: str
-    programs: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)      # one object, one job: hashable by identity
@@ -116,7 +117,7 @@ def verify(operators: Sequence[Operator], device: str, seed: int = 0, *, dtypes:
             stop.set()      # interrupted: the threads see to their children
             for thread in threads:
                 thread.join()
-    return Report(device, seed, [found[job] for job in jobs], missing)
+    return Report(device, seed, [found[job] for job in jobs], missing, virtual)
 
 
 def _work(waiting: queue.SimpleQueue[_Job], time_limit: float, note: Callable[[_Job, CaseResult], None],

@@ -11,6 +11,7 @@ from migrate.verify.result import CaseResult, Verdict
 def as_json(report: Report) -> str:
     return json.dumps({
         "device": report.device,
+        "target": report.virtual and report.virtual.target,
         "seed": report.seed,
         "exit_code": report.exit_code,
         "counts": {str(verdict): report.count(verdict) for verdict in Verdict},
@@ -20,15 +21,23 @@ def as_json(report: Report) -> str:
 
 def as_text(report: Report) -> str:
     lines = []
+    device = f"{report.device} ({report.virtual.target})" if report.virtual else report.device
     for (operator, origin, oracle), group in groupby(
             report.results, lambda result: (result.operator, result.origin, result.oracle)):
-        lines.append(f"{operator} on {report.device}, seed {report.seed}; oracle: {oracle}")
+        lines.append(f"{operator} on {device}, seed {report.seed}; oracle: {oracle}")
         lines.append(f"  {origin}")
         lines += [_line(result) for result in group]
         lines.append("")
     counts = ", ".join(f"{count} {verdict}" for verdict in Verdict if (count := report.count(verdict)))
-    lines.append(counts or "nothing to verify")
+    lines.append((counts or "nothing to verify") + _ran(report))
     return "\n".join(lines)
+
+
+def _ran(report: Report) -> str:
+    if not report.virtual or report.missing:
+        return ""
+    launches, programs = sum(r.launches for r in report.results), sum(r.programs for r in report.results)
+    return f"; {launches:,} launches compiled for {report.virtual.target} and run, {programs:,} programs of theirs"
 
 
 def _line(result: CaseResult) -> str:

@@ -35,6 +35,8 @@ class CaseResult:
     shapes: dict[str, list[int]] = field(default_factory=dict)
     outputs: list[OutputResult] = field(default_factory=list)
     seconds: float | None = None
+    launches: int = 0            # on the virtual NPU
+    programs: int = 0            # that were run there, of all launches
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)

@@ -29,8 +29,10 @@ def try_case(operator: Operator, case: Case, dtype: torch.dtype, device: str, se
     def result(verdict: Verdict, reason: str | None, outputs: list[OutputResult],
                seconds: float | None) -> CaseResult:
         return CaseResult(operator.name, case.name, short(dtype), device, seed, operator.oracle, operator.origin,
-                          verdict, reason, shapes, outputs, seconds)
+                          verdict, reason, shapes, outputs, seconds, len(launches),
+                          sum(run.programs for run in launches))
 
+    launches: list[Run] = []
     want = spread(operator.load_reference()(**inputs))
     run = wrapper or operator.trial(device)
     there = {name: _there(value, device) for name, value in inputs.items()}
@@ -49,7 +51,7 @@ def try_case(operator: Operator, case: Case, dtype: torch.dtype, device: str, se
         return result(Verdict.FAILED, f"{type(error).__name__}: {error}", [], None)
     seconds = time.perf_counter() - started
     launches = virtual.take() if virtual else []
-    if virtual and (none := _without_programs(virtual, launches)) and not any(run.errors for run in launches):
+    if virtual and (none := _idle(virtual, launches)) and not any(run.errors for run in launches):
         return result(Verdict.NOT_TRIED, none, [], seconds)
 
     if len(got) != len(want):
@@ -78,9 +80,11 @@ def try_case(operator: Operator, case: Case, dtype: torch.dtype, device: str, se
     return result(Verdict.FAILED if reasons else Verdict.PASSED, "; ".join(reasons) or None, outputs, seconds)
 
 
-def _without_programs(virtual: Device, launches: Sequence[Run]) -> str:
-    """Which launch ran nothing, because it has none of the programs that were asked for: what it would have written
-    cannot be compared. Empty where there is none."""
+def _idle(virtual: Device, launches: Sequence[Run]) -> str:
+    """Why the virtual NPU has nothing to do with the outputs, or with some: no kernel was launched, or a launch has
+    none of the programs that were asked for. Empty where all launches ran."""
+    if not launches:
+        return "no kernel was launched: nothing ran on the virtual NPU"
     asked = virtual.settings.options.programs
     idle = next((run for run in launches if not run.programs), None)
     if asked is None or idle is None:

@@ -2,6 +2,7 @@
 compile."""
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import npu_kernels as kernels
@@ -63,12 +64,18 @@ def test_what_does_not_compile_is_not_tried(npu: device.Device) -> None:
 
 
 def test_a_finding_fails_a_case_whose_numbers_are_right(npu: device.Device) -> None:
-    def wrapper(**inputs: Any) -> Any:
-        kernels.same_place[(2,)](torch.randn(2, 32), torch.zeros(32), BLOCK=32)
+    def wrapper(programs: int, **inputs: Any) -> Any:
+        kernels.same_place[(programs,)](torch.randn(2, 32), torch.zeros(32), BLOCK=32)
         return right(**inputs)
-    result = trial(wrapper)
+    result = trial(partial(wrapper, 2))
     assert result.verdict is Verdict.FAILED and result.reason.startswith("overlap: program 1 writes")
-    assert trial(right).verdict is Verdict.PASSED     # findings of one case are not those of the next
+    result = trial(partial(wrapper, 1))     # findings of one case are not those of the next
+    assert (result.verdict, result.launches, result.programs) == (Verdict.PASSED, 1, 1)
+
+
+def test_right_numbers_that_no_kernel_made(npu: device.Device) -> None:
+    result = trial(right)
+    assert result.verdict is Verdict.NOT_TRIED and result.reason.startswith("no kernel was launched")
 
 
 def test_options_of_another_device_are_refused() -> None:
