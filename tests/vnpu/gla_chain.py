@@ -1,5 +1,6 @@
 """Runs gated linear attention of FLA's port, forward and backward, on the virtual NPU, beside a plain recurrence in
-float64. Prints the relative error of each output as JSON. In a process of its own, as it registers a torch.npu.
+float64. Prints JSON: the relative error of each output, and the errors that the checks found as [kernel, text]. In a
+process of its own, as it registers a torch.npu.
 
     python gla_chain.py FOLDER        the port of fla-core==0.5.2:gla/chunk.py, made with `migrate port -o FOLDER`
 """
@@ -33,7 +34,7 @@ def main(folder):
     g = torch.nn.functional.logsigmoid(torch.randn(1, T, 1, K, generator=draw)) / 16
     here = {name: x.clone().requires_grad_() for name, x in zip("qkvg", (q, k, v, g), strict=True)}
     there = {name: x[0, :, 0].double().requires_grad_() for name, x in zip("qkvg", (q, k, v, g), strict=True)}
-    with device.entered():
+    with device.entered() as virtual:
         chunk = importlib.import_module("fla_0_5_2.ops.gla.chunk")
         out, _ = chunk.chunk_gla(*here.values())
         out.sum().backward()
@@ -41,7 +42,9 @@ def main(folder):
     want.sum().backward()
     pairs = {"o": (out[0, :, 0], want)}
     pairs |= {"d" + name: (here[name].grad[0, :, 0], there[name].grad) for name in "qkvg"}
-    print(json.dumps({name: float((a.double() - b).norm() / b.norm()) for name, (a, b) in pairs.items()}))
+    print(json.dumps({
+        "outputs": {name: float((a.double() - b).norm() / b.norm()) for name, (a, b) in pairs.items()},
+        "found": [[finding.kernel, str(finding)] for run in virtual.take() for finding in run.errors]}))
 
 
 if __name__ == "__main__":

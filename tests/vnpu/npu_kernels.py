@@ -182,3 +182,12 @@ def stored_and_added_sums(a, b, stored, added, B: tl.constexpr):
     sums = tl.sum(tl.dot(tl.load(a + at), tl.load(b + at)) * 0.5, axis=1)
     tl.store(stored + rows, sums)
     tl.atomic_add(added + rows, sums)
+
+
+@triton.jit
+def places(out, n, shift, BLOCK: tl.constexpr):
+    """1 where an element is not the last one, 0 there, by indices of 64 bits."""
+    at = tl.arange(0, BLOCK)
+    wide = tl.program_id(0).to(tl.int64) * BLOCK + at
+    tl.store(out + tl.program_id(0) * BLOCK + at, tl.where(wide + shift < n, 1.0, 0.0),
+             mask=tl.program_id(0) * BLOCK + at < n)
