@@ -344,9 +344,6 @@ class Core:
         self.epochs[pipe] = epoch = self.epochs[pipe] + 1
         if pipe == SCALAR:
             self._scalar_news += 1
-        if not self.machine.checks:
-            instruction.run()
-            return
         limit = self._limit(pipe)
         garbage = ""
         aside = [_set_aside(marks) for marks in instruction.reads

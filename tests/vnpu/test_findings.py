@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -150,9 +151,15 @@ def test_an_accumulator_planned_onto_a_temporary(cache_folder: Path, tmp_path: P
     done = subprocess.run([sys.executable, Path(__file__).parent / "gla_chain.py", tmp_path], capture_output=True,
                           text=True)
     assert done.returncode == 0, done.stderr
-    errors = json.loads(done.stdout.splitlines()[-1])
-    assert max(errors[name] for name in ("o", "dq", "dv")) < 1e-6
-    assert min(errors[name] for name in ("dk", "dg")) > 0.1
+    told = json.loads(done.stdout.splitlines()[-1])
+    for errors in (told["told"], told["as it lies"]):
+        assert max(errors[name] for name in ("o", "dq", "dv")) < 1e-6
+    assert all(math.isnan(told["told"][name]) for name in ("dk", "dg"))
+    assert min(told["as it lies"][name] for name in ("dk", "dg")) > 0.1
+    assert {finding["kernel"] for finding in told["found"] if finding["severity"] == "error"} == {
+        "chunk_gla_bwd_kernel_intra"}
+    (lost,) = {finding["place"] for finding in told["found"] if "another buffer was written" in finding["message"]}
+    assert Path(lost.rpartition(":")[0]).name == "chunk.py"
 
 
 def test_pairs_of_a_tile_before_a_product(npu: device.Device) -> None:
