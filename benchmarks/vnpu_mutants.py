@@ -81,8 +81,9 @@ def table(reports: list[Report], seconds: float, command: str) -> str:
         "A mutant *matters* when its result differs from the kernel's, when another order of its instructions that",
         "the flags allow gives another result (each pipe in turn ahead of or behind all others, and some at",
         "random), or when two instructions touch the same byte with nothing between them (every pair looked at).",
-        "None of the three uses the checks; `migrate/vnpu/orders.py` says how they work. *Noticed* means that the",
-        "checks report an error. The last column counts mutants that are reported though none of the three saw",
+        "The last two use none of the checks (`migrate/vnpu/orders.py` says how they work); in the results that are",
+        "compared, the poison of what nobody wrote counts as a difference. *Noticed* means that the checks report an",
+        "error. The last column counts mutants that are reported though none of the three saw",
         "harm: one side of a pair of flags, which leaves a flag behind.", "",
         "| kernel | fault | mutants | change the result | other order does | unordered pair | matter | noticed | "
         "missed | noticed besides |", "|---|---|---|---|---|---|---|---|---|---|"]

@@ -9,11 +9,12 @@ The vector pipe is not even in order with itself: what a vector instruction wrot
 after a `pipe_barrier`, or a round trip over another pipe.
 
 Reading what nobody wrote is no fault by itself: a product is moved out of L0C as a whole tile, and vector instructions
-work on padded lanes. What is moved stays "never written" where it arrives, and so do the NaNs that a vector instruction
-makes of it; it is an error when it gets to a tensor of the launch, becomes a scalar, or enters a product.
+work on padded lanes. What is moved stays "never written" where it arrives, and so does what a vector instruction makes
+of it; it is an error when it gets to a tensor of the launch, becomes a scalar, or enters a product.
 
 What a buffer holds is what was written through that buffer. Where another one, planned on the same bytes, was written
-since, it holds nothing, as if nobody had written there.
+since, it holds nothing, as if nobody had written there. This is kept byte by byte: a loop over the elements of a buffer
+may put its results, one at a time, into another buffer on the very same bytes.
 """
 from __future__ import annotations
 
@@ -37,10 +38,11 @@ PIPES = ("S", "V", "M", "MTE1", "MTE2", "MTE3", "FIX")
 NUMBER = {name: k for k, name in enumerate(PIPES)}
 SCALAR, VECTOR = NUMBER["S"], NUMBER["V"]
 MOVERS = frozenset(NUMBER[name] for name in ("MTE2", "MTE3", "FIX"))
-FOLLOWED = MOVERS | {VECTOR}    # pipes whose results are looked at for what nobody wrote
+OTHERS = (0x00, 0x7F)      # what may as well lie, byte by byte, where nobody wrote
 CELL = 32           # bytes for which a race is looked up: buffers are planned at multiples of it
 DONE = 2**31 - 1    # the clock entry of a pipe that is always in order with itself
 KEPT = 4096         # calls remembered for one site
+ASIDE = -1          # in `PrivateMemory.owner`: set aside for the time of one instruction
 
 
 class PrivateMemory(LocalMemory):
@@ -52,7 +54,7 @@ class PrivateMemory(LocalMemory):
     def __init__(self, name: str, size: int) -> None:
         super().__init__(name, size)
         self.touched = np.zeros((2 * len(PIPES), -(-size // CELL)), np.int32)
-        self.owner = np.zeros(-(-size // CELL), np.int32)      # which buffer was last written there
+        self.owner = np.zeros(size, np.int16)      # of each byte: the buffer through which it was last written
         self._marks: dict[View, Marks] = {}
 
     def marks(self, view: View) -> Marks:
@@ -77,7 +79,7 @@ class Marks:
         inside(view)
         assert memory.written is not None
         self.view, self.touched = view, _beside(memory.touched, view.region())
-        self.buffer, self.owner = view.buffer, view.region().over(memory.owner, CELL)
+        self.buffer, self.owner = view.buffer, view.region().over(memory.owner)
         self.wrote = self.touched[:len(PIPES)]
         self.written = view.region().over(memory.written)
         self.count = self.written.size
@@ -342,13 +344,10 @@ class Core:
         self.epochs[pipe] = epoch = self.epochs[pipe] + 1
         if pipe == SCALAR:
             self._scalar_news += 1
-        if not self.machine.checks:
-            instruction.run()
-            return
         limit = self._limit(pipe)
         garbage = ""
         aside = [_set_aside(marks) for marks in instruction.reads
-                 if marks.buffer and np.count_nonzero(marks.owner - marks.buffer)]
+                 if marks.buffer and np.count_nonzero(marks.owner != marks.buffer)]
         for marks in instruction.reads:
             if np.count_nonzero(marks.written) != marks.count:
                 garbage = self._never_written(pipe, marks)
@@ -371,7 +370,11 @@ class Core:
         doubtful: list[tuple[Conflict, View, bytes]] = []
         for view in instruction.shared_writes:
             doubtful += self._shared_write(view, pipe, epoch, instruction.atomic or self.locked)
-        instruction.run()
+        undefined: list[tuple[View, Array]] = []
+        if garbage and pipe == VECTOR:
+            undefined = _run_on_garbage(instruction)
+        else:
+            instruction.run()
         for marks in instruction.writes:
             marks.written[...] = True
             marks.owner[...] = marks.buffer
@@ -384,9 +387,11 @@ class Core:
                 self._added_twice(view, instruction.reads[0].view)
         for cells in reversed(aside):
             cells.put_back()
-        if garbage and pipe in FOLLOWED:
+        for view, where in undefined:
+            view.clobber(where)
+        if garbage and pipe in MOVERS:
             for view in (*(marks.view for marks in instruction.writes), *instruction.shared_writes):
-                self._arrives(pipe, view, garbage)
+                self._arrives(view, garbage)
         for conflict, view, before in doubtful:
             if _content(view) == before:
                 self.found("same bytes", NOTE, conflict.message + ", but it is the same content")
@@ -413,9 +418,9 @@ class Core:
             self.found("never written", NOTE if pipe == VECTOR else ERROR, f"{PIPES[pipe]} reads {what}")
         return what
 
-    def _arrives(self, pipe: int, view: View, garbage: str) -> None:
+    def _arrives(self, view: View, garbage: str) -> None:
         """Something that nobody wrote may have been moved into a view: where it was, there is poison."""
-        if view.dtype not in FLOATS and (view.dtype == "i1" or pipe not in MOVERS):
+        if view.dtype == "i1":
             return
         there = _poison(view)
         if not there.any():
@@ -424,10 +429,7 @@ class Core:
             self.found("never written", ERROR, f"{int(np.count_nonzero(there))} elements of {view.memory.name} come "
                                                f"from {garbage}")
             return
-        size = view.bits // 8
-        shadow: Array = np.ndarray((*view.sizes, size), bool, view.memory.written, view.base + view.offset * size,
-                            [*(s * size for s in view.strides), 1])
-        shadow[there] = False
+        view.clobber(there)
 
     def _race(self, pipe: int, marks: Marks, does: str, limit: Array) -> None:
         for k, cells in enumerate(marks.wrote if does == "reads" else marks.touched):
@@ -593,31 +595,76 @@ library_event = "library"     # of flags that a library function sets and waits 
 
 
 class _SetAside:
-    """Cells of a buffer that another one has taken, poisoned for the time of one instruction."""
+    """Bytes of a buffer that another one has taken, poisoned for the time of one instruction."""
 
-    def __init__(self, memory: PrivateMemory, cells: Array) -> None:
+    def __init__(self, memory: PrivateMemory, at: Array) -> None:
         assert memory.written is not None
-        self.memory, self.cells, self.owners = memory, cells, memory.owner[cells]
-        self.bytes = (cells[:, None] * CELL + np.arange(CELL)).ravel()
-        self.bytes = self.bytes[self.bytes < memory.size]
-        self.data, self.written = memory.data[self.bytes], memory.written[self.bytes]
-        memory.data[self.bytes] = POISON
-        memory.written[self.bytes] = False
+        self.memory, self.at = memory, at
+        self.data, self.written, self.owners = memory.data[at], memory.written[at], memory.owner[at]
+        memory.data[at], memory.written[at], memory.owner[at] = POISON, False, ASIDE
 
     def put_back(self) -> None:
         """Unless the instruction wrote there."""
-        assert self.memory.written is not None
-        kept = np.repeat(self.memory.owner[self.cells] == self.owners, CELL)[:len(self.bytes)]
-        self.memory.data[self.bytes[kept]] = self.data[kept]
-        self.memory.written[self.bytes[kept]] = self.written[kept]
+        memory, kept = self.memory, self.memory.owner[self.at] == ASIDE
+        assert memory.written is not None
+        at = self.at[kept]
+        memory.data[at], memory.written[at], memory.owner[at] = self.data[kept], self.written[kept], self.owners[kept]
 
 
 def _set_aside(marks: Marks) -> _SetAside:
     memory = marks.view.memory
     assert isinstance(memory, PrivateMemory)
-    cells = np.unique(marks.view.region().over(np.arange(len(memory.owner)), CELL))
-    owners = memory.owner[cells]
-    return _SetAside(memory, cells[(owners != marks.buffer) & (owners != 0)])
+    at = np.unique(marks.view.region().over(np.arange(memory.size)))
+    owners = memory.owner[at]
+    return _SetAside(memory, at[(owners != marks.buffer) & (owners > 0)])
+
+
+def _run_on_garbage(instruction: Instruction) -> list[tuple[View, Array]]:
+    """Carry out a vector instruction that reads what nobody wrote: (view, which elements of it come of that).
+
+    Those are the elements that come out otherwise when something else lies there. A comparison may come out the same
+    by chance: where a result is of another type than what is read, and as large, it is undefined beside what is.
+    """
+    results = [marks.view for marks in instruction.writes]
+    undefined = []
+    for view in results:
+        where = np.zeros(view.sizes, bool)
+        for marks in instruction.reads:
+            if marks.view.dtype != view.dtype and _spreads(marks.view.sizes, view.sizes):
+                where |= marks.view.missing()
+        undefined.append(where)
+    before = [(cells, cells.copy()) for marks in (*instruction.reads, *instruction.writes, *instruction.scratch)
+              for cells in [marks.view.region().over(marks.view.memory.data)]]
+    nobodys = [(marks.view.region().over(marks.view.memory.data), ~marks.written) for marks in instruction.reads]
+    others = []
+    for filling in OTHERS:
+        for cells, there in nobodys:
+            cells[there] = filling
+        instruction.run()
+        others.append([_bits(view) for view in results])
+        for cells, content in before:
+            cells[...] = content
+    instruction.run()
+    for k, view in enumerate(results):
+        mine = _bits(view)
+        for other in others:
+            undefined[k] |= (mine != other[k]).any(-1)
+        if view.dtype in FLOATS:
+            undefined[k] |= _poison(view)
+    return [(view, where) for view, where in zip(results, undefined, strict=True) if where.any()]
+
+
+def _spreads(sizes: Sequence[int], over: Sequence[int]) -> bool:
+    """Whether sizes are those of a result, or 1 where it repeats them."""
+    return len(sizes) == len(over) and all(n in (1, m) for n, m in zip(sizes, over, strict=True))
+
+
+def _bits(view: View) -> Array:
+    """A copy of the content, to be compared: elements, then their bytes."""
+    if view.dtype == "i1":
+        return np.array(view.get())[..., None]
+    raw = np.ascontiguousarray(view.raw())
+    return np.frombuffer(raw.tobytes(), np.uint8).reshape(*view.sizes, -1)
 
 
 def _nothing() -> None:

@@ -41,7 +41,6 @@ class Options:
     keep what every program did, for `Run.events`."""
 
     programs: tuple[int, ...] | None = None
-    checks: bool = True
     trace: bool = False
 
     def chosen(self, count: int) -> Sequence[int]:
@@ -85,7 +84,6 @@ class Machine:
     def __init__(self, program: Program) -> None:
         self.program = program
         self.findings = Findings(program.kernel)
-        self.checks = True
         self.events: list[Event] | None = None
         self.atomics: dict[tuple[Any, ...], str] = {}     # atomic updates of a program, and the core that was first
         self._signals: dict[tuple[str, int], list[Signal]] = {}
@@ -133,7 +131,7 @@ class Machine:
         count = prod(extents)
         if count > GRID_LIMIT:
             raise UsageError(f"grid {tuple(grid)}: expected at most {GRID_LIMIT:,} programs, got {count:,}")
-        self.findings, self.checks = Findings(self.program.kernel), options.checks
+        self.findings = Findings(self.program.kernel)
         self.events = [] if options.trace else None
         chosen = options.chosen(count)
         run = Run(self.program.kernel, tuple(grid), 0, [])

@@ -345,12 +345,42 @@ class View:
         if self.memory.written is not None:
             self._shadow(self.memory.written)[...] = True
 
-    def clobber(self) -> None:
-        """The content is undefined from now on: poison, and as if never written. For buffers that a library
-        function uses as scratch."""
+    def missing(self) -> Array:
+        """Which elements have a byte that was never written. A bit has what its byte has."""
+        if self.memory.written is None:
+            return np.zeros(self.sizes, bool)
+        if self.dtype == "i1":
+            return np.asarray(~self.memory.written[self._positions() >> 3])
+        return np.asarray(~self._elements(self.memory.written).all(-1))
+
+    def clobber(self, where: Array | None = None) -> None:
+        """The content is undefined from now on: poison, and as if never written. For buffers that a library function
+        uses as scratch; `where`: these elements only. Of bits, those whose byte has no others in this view."""
+        if where is not None:
+            self._clobber_elements(where)
+            return
         self._shadow(self.memory.data)[...] = POISON
         if self.memory.written is not None:
             self._shadow(self.memory.written)[...] = False
+
+    def _clobber_elements(self, where: Array) -> None:
+        written = self.memory.written
+        if self.dtype != "i1":
+            self._elements(self.memory.data)[where] = POISON
+            if written is not None:
+                self._elements(written)[where] = False
+            return
+        at = self._positions() >> 3
+        whole = where & ~np.isin(at, at[~where])
+        self._pack(self._unpack() | whole)
+        if written is not None:
+            written[at[whole]] = False
+
+    def _elements(self, shadow: Array) -> Array:
+        """The cells of a shadow of one cell a byte: the last axis are the bytes of an element. Not for i1."""
+        size = self.bits // 8
+        return np.ndarray((*self.sizes, size), shadow.dtype, shadow, self.base + self.offset * size,
+                          [*(s * size for s in self.strides), 1])
 
     def _shadow(self, shadow: Array) -> Array:
         try:

@@ -182,3 +182,26 @@ def stored_and_added_sums(a, b, stored, added, B: tl.constexpr):
     sums = tl.sum(tl.dot(tl.load(a + at), tl.load(b + at)) * 0.5, axis=1)
     tl.store(stored + rows, sums)
     tl.atomic_add(added + rows, sums)
+
+
+@triton.jit
+def places(out, n, shift, BLOCK: tl.constexpr):
+    """1 where an element is not the last one, 0 there, by indices of 64 bits."""
+    at = tl.arange(0, BLOCK)
+    wide = tl.program_id(0).to(tl.int64) * BLOCK + at
+    tl.store(out + tl.program_id(0) * BLOCK + at, tl.where(wide + shift < n, 1.0, 0.0),
+             mask=tl.program_id(0) * BLOCK + at < n)
+
+
+@triton.jit
+def sum_from_a_choice(x, y, out, n, chosen, D: tl.constexpr, MASKED: tl.constexpr, APART: tl.constexpr):
+    """A sum over the rows of y, masked or doubled, that begins with x if `chosen`; or x is added in the end."""
+    at = tl.arange(0, D)
+    start = tl.zeros([D], dtype=tl.float32)
+    if chosen > 0:
+        start = tl.load(x + at)
+    total = tl.zeros([D], dtype=tl.float32) if APART else start
+    for row in range(n):
+        term = tl.load(y + row * D + at)
+        total += tl.where(at <= row, term, 0.0) if MASKED else term * 2.0
+    tl.store(out + at, total + start if APART else total)

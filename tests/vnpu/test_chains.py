@@ -58,10 +58,7 @@ def exactly(row: Row) -> None:
     assert row["launches"] and row["programs"] and row["outputs"]
 
 
-@pytest.mark.parametrize("name", [
-    *QUICK[:2], pytest.param(QUICK[2], marks=pytest.mark.xfail(
-        reason="right numbers, but chunk_fwd_kernel_o reads an index of whose bytes another buffer has been written "
-               "since, as the check of buffers on the same bytes sees it; not traced yet"))])
+@pytest.mark.parametrize("name", QUICK)
 def test_quick_chain(chain: Chain, name: str) -> None:
     exactly(chain(name, "float32"))
 

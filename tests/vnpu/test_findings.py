@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import json
+import math
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import torch
 
 from migrate.errors import MigrateError
 from migrate.verify import target
-from migrate.vnpu import device
+from migrate.vnpu import device, views
 from migrate.vnpu.machine import Run
 from ported_kernels import catalog, runtime
 
@@ -138,10 +139,53 @@ def test_a_product_without_padded_columns(npu: device.Device) -> None:
     assert torch.allclose(out.double(), ((a.double() @ b.double()) * weights).sum(1), rtol=1e-4, atol=1e-4)
 
 
+def summed(npu: device.Device, chosen: int, masked: bool,
+           apart: bool = False) -> tuple[Run, torch.Tensor, torch.Tensor]:
+    """The run of sum_from_a_choice, what it gives, and the terms (x first) of which it should be the sum."""
+    x, y, out = torch.randn(32), torch.randn(8, 32), torch.full((32,), float("nan"))
+    kernels.sum_from_a_choice[(1,)](x, y, out, 8, chosen, D=32, MASKED=masked, APART=apart)
+    (run,) = npu.take()
+    terms = torch.where(torch.arange(32) <= torch.arange(8)[:, None], y, 0.0) if masked else 2 * y
+    return run, out, torch.cat([x[None] * (chosen > 0), terms])
+
+
+@pytest.mark.parametrize("chosen", [0, 3])
+def test_a_sum_that_begins_with_a_choice(npu: device.Device, monkeypatch: pytest.MonkeyPatch, chosen: int) -> None:
+    """A sum in a loop whose first value an `if` chose: it lies where each round puts its masked term, before that is
+    added. Twice the last term is left."""
+    run, out, _ = summed(npu, chosen, masked=True)
+    assert {finding.kind for finding in run.errors} == {"never written"} and bool(out.isnan().all())
+    assert any(f.message.endswith("another buffer was written there since") and f.call == "vadd_1d_float"
+               for f in run.findings)
+
+    whole = views.at_address      # as the bytes lie on a card, where nobody knows which buffer they belong to
+    monkeypatch.setattr(views, "at_address", lambda memory, at, sizes, dtype, buffer: whole(memory, at, sizes, dtype))
+    npu.machines.clear()
+    run, out, terms = summed(npu, chosen, masked=True)
+    assert run.errors == [] and torch.equal(out, 2 * terms[-1])
+
+
+def test_a_sum_that_begins_with_a_choice_and_is_copied(npu: device.Device) -> None:
+    """Where the term is no buffer of its own, the sum is copied back to its place in each round, after the flag that
+    lets the next load overwrite it, and with no barrier between."""
+    run, out, terms = summed(npu, 3, masked=False)
+    assert [finding.kind for finding in run.errors] == ["race", "race"]
+    assert run.errors[0].call.startswith("copy_ubuf_to_ubuf") and "no barrier between" in run.errors[0].message
+    assert run.errors[1].call.startswith("load_gm_to_ubuf") and "no flag between" in run.errors[1].message
+    assert torch.allclose(out, terms.sum(0), rtol=1e-5, atol=1e-5)         # right, where pipes wait
+
+
+@pytest.mark.parametrize("masked", [True, False])
+@pytest.mark.parametrize("chosen", [0, 3])
+def test_a_choice_that_is_added_after_the_loop(npu: device.Device, chosen: int, masked: bool) -> None:
+    run, out, terms = summed(npu, chosen, masked, apart=True)
+    assert run.findings == [] and torch.allclose(out, terms.sum(0), rtol=1e-5, atol=1e-5)
+
+
 @pytest.mark.slow
 def test_an_accumulator_planned_onto_a_temporary(cache_folder: Path, tmp_path: Path) -> None:
-    """FLA's chunk_gla_bwd_kernel_intra: the buffer of dk's sum is used for something else inside the loop that adds to
-    it. The forward pass, dq and dv of the same chain are right; dk, and dg which is made of it, are not."""
+    """FLA's chunk_gla_bwd_kernel_intra: dk is such a sum that begins with a choice. The forward pass, dq and dv of the
+    same chain are right; dk, and dg which is made of it, are not."""
     if reason := device.unusable():
         pytest.skip(reason)
     port = subprocess.run([sys.executable, "-m", "migrate", "port", "fla-core==0.5.2:gla/chunk.py", "-o", tmp_path],
@@ -150,9 +194,15 @@ def test_an_accumulator_planned_onto_a_temporary(cache_folder: Path, tmp_path: P
     done = subprocess.run([sys.executable, Path(__file__).parent / "gla_chain.py", tmp_path], capture_output=True,
                           text=True)
     assert done.returncode == 0, done.stderr
-    errors = json.loads(done.stdout.splitlines()[-1])
-    assert max(errors[name] for name in ("o", "dq", "dv")) < 1e-6
-    assert min(errors[name] for name in ("dk", "dg")) > 0.1
+    told = json.loads(done.stdout.splitlines()[-1])
+    for errors in (told["told"], told["as it lies"]):
+        assert max(errors[name] for name in ("o", "dq", "dv")) < 1e-6
+    assert all(math.isnan(told["told"][name]) for name in ("dk", "dg"))
+    assert min(told["as it lies"][name] for name in ("dk", "dg")) > 0.1
+    assert {finding["kernel"] for finding in told["found"] if finding["severity"] == "error"} == {
+        "chunk_gla_bwd_kernel_intra"}
+    (lost,) = {finding["place"] for finding in told["found"] if "another buffer was written" in finding["message"]}
+    assert Path(lost.rpartition(":")[0]).name == "chunk.py"
 
 
 def test_pairs_of_a_tile_before_a_product(npu: device.Device) -> None:

@@ -130,6 +130,32 @@ def test_never_written() -> None:
     assert view.unwritten() == 96 and np.isnan(view.get()).all()
 
 
+def test_elements_that_nobody_wrote() -> None:
+    view = Space().hold(np.zeros((3, 4)), "bf16", (8, 2))
+    assert not view.missing().any()
+    where = np.eye(3, 4, dtype=bool)
+    view.clobber(where)
+    assert (view.missing() == where).all() and (np.isnan(view.get()) == where).all() and view.unwritten() == 6
+    view.memory.written[view.base + 4] = False      # half of an element
+    where[0, 1] = True
+    assert (view.missing() == where).all()
+
+
+def test_bits_that_nobody_wrote() -> None:
+    """A byte counts where nothing else is in it: the last one of 20 bits has four."""
+    view = Space().hold(np.zeros(20), "i1")
+    where = np.arange(20) >= 12
+    view.clobber(where)
+    lost = np.arange(20) >= 16
+    assert (view.missing() == lost).all() and (view.get() == lost).all()
+    bits = np.unpackbits(view.memory.data[view.base:view.base + 3], bitorder="little")
+    assert (bits[20:] == 1).all()                   # as they were
+    view.put(np.zeros(20))
+    view.mark_written()
+    view.reshaped(0, (16,), (1,)).clobber(np.arange(16) < 8)
+    assert view.missing().tolist() == [k < 8 for k in range(20)]
+
+
 def test_a_tensor_counts_as_written_until_it_is_forgotten() -> None:
     memory = Memory("x", 64, data=np.zeros(64, np.uint8), shared=True)
     view = View(memory, 0, 0, (16,), (1,), "f32")
