@@ -32,14 +32,13 @@ class Cut:
 
 @dataclass(frozen=True)
 class Joint:
-    """`reshape(tl.join(a, b), [*rows, columns])`; `call` is the reshape. `shape`, where given, is what `a` and `b` are
-    laid out as first."""
+    """`reshape(tl.join(a, b), [*rows, columns])`; `call` is the reshape. `halves` has a and b, as tiles of half the
+    columns."""
 
     call: cst.Call
-    parts: tuple[cst.BaseExpression, cst.BaseExpression]
+    halves: tuple[str, ...]
     rows: tuple[str, ...]
     columns: str
-    shape: str
 
 
 @dataclass(frozen=True)
@@ -63,8 +62,11 @@ class HalvesNotPairs(Rule):
 
     `tl.gather(x, 2 * i, 1)` is the same value, element by element, and leaves the tiles as they are, also one that was
     not loaded. Indices that several statements need are written once. All is moved, nothing computed: results are the
-    same to the bit. Where the shape of a tile is not known here, it is written out (`tl.reshape(x, [R, D])`): a reshape
-    that changes nothing, or the one that upstream's own reshape implies.
+    same to the bit.
+
+    Where the shape of a tile cannot be seen, as in a helper, the one that the reshape implies is written out:
+    `tl.reshape(x, [R, D])` of a tile to take apart, `tl.broadcast_to(a, [R, D // 2])` of one to put together, which
+    does not compile should it be laid out otherwise. Elements of whatever dtype the caller hands in count as floats.
 
     ## What it leaves alone
     * a `tl.split` whose operand is not a reshape to `[..., half, 2]` that can be seen: of pairs that are not neighbours
@@ -276,7 +278,7 @@ class HalvesNotPairs(Rule):
                 continue
             line = self.source.tree.statement(call)
             what = self._cut(kernel, call) if name == "split" else self._joint(kernel, call)
-            if not isinstance(what, str) and not (isinstance(line, cst.SimpleStatementLine)
+            if not isinstance(what, str) and not (isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1
                                                   and isinstance(self.source.tree.parent(line), cst.IndentedBlock)):
                 what = "it has no line of its own"
             if isinstance(what, str):
@@ -343,7 +345,6 @@ class HalvesNotPairs(Rule):
         if len(call.args) != 2 or any(a.star or a.keyword for a in call.args):
             return "its operands are not plain"
         sizes = view[1]
-        texts = [self._size(kernel, size) for size in sizes]
         parts = (call.args[0].value, call.args[1].value)
         if not 1 <= len(sizes) <= 2:
             return "what it makes is not reshaped to one or two axes"
@@ -354,9 +355,15 @@ class HalvesNotPairs(Rule):
             return f"`tl.gather` takes no tile of {dtype}"
         assert isinstance(outer, cst.Call)
         rows, columns = tuple(edit.code(s) for s in sizes[:-1]), edit.code(sizes[-1])
-        known = all((shape := tiles(kernel).of(part).shape) and list(shape[:-1]) == texts[:-1]
-                    and _twice(shape[-1]) == texts[-1] for part in parts)
-        return Joint(outer, parts, rows, columns, "" if known else f"[{', '.join((*rows, _half(columns)))}]")
+        texts = [self._size(kernel, size) for size in sizes]
+        shapes = [tiles(kernel).of(part).shape for part in parts]
+        halves = [edit.code(part) for part in parts]
+        if not all(shape and list(shape[:-1]) == texts[:-1] and _twice(shape[-1]) == texts[-1] for shape in shapes):
+            # tl.join broadcasts what it is given; two tiles of one shape may become one of another
+            function = "reshape" if shapes[0] == shapes[1] is not None else "broadcast_to"
+            shape = f"[{', '.join((*rows, _half(columns)))}]"
+            halves = [f"{self.source.language}.{function}({half}, {shape})" for half in halves]
+        return Joint(outer, tuple(halves), rows, columns)
 
     def _reshape(self, node: cst.CSTNode | None) -> tuple[cst.BaseExpression, Sequence[cst.BaseExpression]] | None:
         """The tile and the sizes of `tl.reshape(tile, [..])` or `tile.reshape(..)`."""
@@ -398,8 +405,7 @@ class HalvesNotPairs(Rule):
                     f"{tl}.gather({tile}, {even}, {axis}), {tl}.gather({tile}, {even} + 1, {axis})")
             else:
                 pair, left = self._index(kernel, block, "pair", part.rows, part.columns, fresh, above)
-                a, b = (f"{tl}.reshape({edit.code(p)}, {part.shape})" if part.shape else edit.code(p)
-                        for p in part.parts)
+                a, b = part.halves
                 edits[part.call] = edit.expression(
                     f"{tl}.where({left}, {tl}.gather({a}, {pair}, {axis}), {tl}.gather({b}, {pair}, {axis}))")
         new = [edit.statement(text, self.source.tree.module) for text in above]
