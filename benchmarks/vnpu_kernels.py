@@ -1,6 +1,6 @@
 """What runs on the virtual NPU, and how exactly: a table of our operators and of whole chains of upstream's ports.
 
-    migrate port mamba3_siso_bwd.py
+    migrate port mamba3_siso_bwd.py mamba3_siso_fwd.py
     python benchmarks/vnpu_kernels.py --out docs/evidence/vnpu_kernels.md [--only NAME ...] [--ports DIR] [--json FILE]
 
 Each row is a process of its own. Operators of the catalogue run all cases of their contracts; the chains those of
@@ -31,7 +31,7 @@ from ported_kernels import catalog
 
 OPERATORS = ("bwd_segsum_dadt", "mamba3_siso_bwd_dzdo", "kda_split_state_summary", "kda_state_transition",
              "kda_state_grad_ext", "compute_dzdo", "compute_dqkv", "compute_dqktheta", "apply_dk_state_post",
-             "compute_ddt_dtrap_dinput_states")
+             "compute_ddt_dtrap_dinput_states", "mamba3_siso_fwd")
 DTYPES = ("float32", "bfloat16")
 Rows = dict[tuple[str, str], dict[str, Any]]      # by name and dtype
 
@@ -40,9 +40,6 @@ EXPLAINED = {
     "compute_dqkv":
         "finding 3, padded columns: in the last chunk, of one token in 32, `mma_tile` computes 16 columns of "
         "`v @ do^T`, and the rest of L0C is multiplied by a mask and summed. One case does not compile (UB overflow).",
-    "compute_dqktheta":
-        "finding 6, pairs of a tile: `copy_ubuf_to_ubuf` takes the padded buffer to the compact one before "
-        "`load_gm_to_ubuf` fills that, and `vadd` reads the padded one. Two cases do not compile (UB overflow).",
     "compute_ddt_dtrap_dinput_states":
         "finding 5, a masked load is made all the same: 64 elements from element -1 on, then `vsel` by the mask. The "
         "numbers are right.",

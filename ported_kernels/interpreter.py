@@ -10,6 +10,7 @@ What differs from the interpreter of Triton 3.2:
 - it keeps bfloat16 values as bit patterns in uint16 and multiplies, adds and compares the patterns. Here
   they are decoded to float32 first, and results rounded to nearest even (it truncates);
 - numpy 2.4 and later work;
+- `tl.gather`, which triton-ascend adds, is there;
 - a product may have sides of 1, as on Ascend (a GPU's smallest has 16);
 - an address outside the storage of every tensor of the launch raises `OutOfBounds` instead of reading it;
 - keyword arguments that are launch options (num_warps, multibuffer, ...) are dropped, as they mean nothing here;
@@ -276,6 +277,9 @@ def _builder_class() -> type:
             if is_bfloat16(a):     # the products of bfloat16 values are exact in float32
                 a, b = (its.TensorHandle(decoded(operand), tl.float32) for operand in (a, b))
             return super().create_dot(a, b, d, *precision)
+
+        def create_gather(self, src: Any, index: Any, axis: int) -> Any:
+            return its.TensorHandle(np.take_along_axis(src.data, index.data, axis), src.dtype.scalar)
 
         def create_masked_load(self, ptrs: Any, mask: Any, *rest: Any) -> Any:
             self.check(ptrs, mask)

@@ -4,7 +4,6 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
-import os
 import re
 import subprocess
 import sys
@@ -623,11 +622,11 @@ def programs(draw: Callable[[Any], Any]) -> tuple[str, bool, dict[str, Any]]:
 
 @pytest.fixture(scope="module")
 def child() -> Iterator[subprocess.Popen[str]]:
-    """One process for all: the interpreter has to be chosen before triton is first imported."""
+    """One process for all: to import triton and torch takes seconds."""
     if importlib.util.find_spec("triton") is None:
         pytest.skip("needs the [cpu] extra")
     with subprocess.Popen([sys.executable, str(Path(__file__).parent / "run_pairs.py")], stdin=subprocess.PIPE,
-                          stdout=subprocess.PIPE, text=True, env={**os.environ, "TRITON_INTERPRET": "1"}) as process:
+                          stdout=subprocess.PIPE, text=True) as process:
         yield process
         assert process.stdin is not None
         process.stdin.close()

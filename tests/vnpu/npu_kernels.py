@@ -157,6 +157,19 @@ def turned_product(x, bias, out, rows, R: tl.constexpr, D: tl.constexpr):
 
 
 @triton.jit
+def gathered_product(x, bias, out, rows, R: tl.constexpr, D: tl.constexpr):
+    """As `turned_product`, its pairs taken apart and put together by gathers."""
+    at, row = tl.arange(0, D), tl.arange(0, R)
+    block = tl.make_block_ptr(x, (rows, D), (D, 1), (0, 0), (R, D), (1, 0))
+    tile = tl.load(block, boundary_check=(0, 1), padding_option="zero") + tl.load(bias + at)[None, :]
+    even = tl.broadcast_to(2 * tl.arange(0, D // 2)[None, :], [R, D // 2])
+    first, second = tl.gather(tile, even, 1), tl.gather(tile, even + 1, 1)
+    pair, left = tl.broadcast_to(at[None, :] // 2, [R, D]), (at[None, :] & 1) == 0
+    turned = tl.where(left, tl.gather(first - second, pair, 1), tl.gather(first + second, pair, 1))
+    tl.store(out + row[:, None] * R + row[None, :], tl.dot(turned, tl.trans(turned)))
+
+
+@triton.jit
 def one_before(x, out, n, BLOCK: tl.constexpr):
     """Every element's predecessor, 0 before the first."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)

@@ -226,6 +226,24 @@ def test_pairs_of_a_tile_before_a_product(npu: device.Device) -> None:
                for finding in run.findings)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize(("rows", "R", "D"), [(16, 16, 16), (21, 32, 32), (64, 64, 64)])
+def test_pairs_by_gathers(npu: device.Device, rows: int, R: int, D: int, dtype: torch.dtype) -> None:
+    """The same with gathers, as rule ASC215 writes it: right, and small enough for a chunk of 64."""
+    x, bias = torch.randn(rows, D).to(dtype), torch.randn(D).to(dtype)
+    tile = torch.zeros(R, D).double()
+    tile[:rows] = x
+    tile += bias
+    first, second = tile[:, 0::2], tile[:, 1::2]
+    turned = torch.stack([first - second, first + second], -1).reshape(R, D)
+    turned = turned.to(dtype).double()      # the compiler rounds bfloat16 before the product alone
+    out = torch.full((R, R), float("nan"))
+    kernels.gathered_product[(1,)](x, bias, out, rows, R=R, D=D)
+    (run,) = npu.take()
+    assert run.findings == []
+    assert torch.allclose(out.double(), turned @ turned.T, rtol=1e-4, atol=1e-3)
+
+
 @pytest.mark.parametrize("dim", [32, 48])
 def test_a_head_masked_by_its_padded_width(npu: device.Device, dim: int) -> None:
     """Mamba-3's dzdo kernel, upstream: it masks the columns of a head with the next power of two. With head dimension
