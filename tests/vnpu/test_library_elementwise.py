@@ -117,7 +117,7 @@ def test_shifts(name: str, op: str, rank: int, dtype: str) -> None:
         space = Space()
         x = space.hold(draw(1, SIZES[rank], signless(dtype)), signless(dtype), strides)
         out = space.room(SIZES[rank], signless(dtype), strides)
-        call(name, x, 3, out, space.none("i32"))
+        call(name, x, 3, out)
         check(out.typed(dtype).get(), MEANING[op](exact(x.typed(dtype).get()), 3), dtype)
 
 

@@ -26,8 +26,9 @@ def compare_with_scalar(x: View, value: Any, out: View, *, op: str) -> Effect:
 
 
 @handles(r"vsel_(?:vv_1d_<T>|vs_1d|sv_1d|ss_1d)_<T>")
-def select(condition: View, yes: Any, no: Any, out: View, spare: View) -> Effect:
-    """`yes` where the condition is not zero, else `no`; each a view or a scalar. Bits move, no value is rounded."""
+def select(condition: View, yes: Any, no: Any, out: View, *spare: View) -> Effect:
+    """`yes` where the condition is not zero, else `no`; each a view or a scalar. Bits move, no value is rounded. For
+    int64 there is no scratch."""
     def operand(x: Any) -> Array:
         if isinstance(x, View):
             return x.get() if x.dtype == "bf16" else x.raw()
@@ -36,4 +37,4 @@ def select(condition: View, yes: Any, no: Any, out: View, spare: View) -> Effect
     def run() -> None:
         out.put(np.where(condition.get() != 0, operand(yes), operand(no)))
     reads = [x for x in (condition, yes, no) if isinstance(x, View)]
-    return Effect("V", reads, (out,), cost_model.vector(out, "select"), run, scratch(spare))
+    return Effect("V", reads, (out,), cost_model.vector(out, "select"), run, scratch(*spare))

@@ -55,13 +55,15 @@ def binary(x: View, y: View, out: View, spare: View, *, op: str) -> Effect:
                   scratch(spare))
 
 
-@handles(r"v(?P<op>add|mul|max|min|shl|shr)s_vs_\dd_<Tkind>")
+@handles(r"v(?P<op>add|mul|max|min)s_vs_\dd_<Tkind>")
 @handles(r"v(?P<op>sub|div)_vs_\dd_<Tkind>")
-def with_scalar(x: View, value: Any, out: View, spare: View, *, op: str, kind: str) -> Effect:
+@handles(r"v(?P<op>shl|shr)s_vs_\dd_<Tkind>")
+def with_scalar(x: View, value: Any, out: View, *spare: View, op: str, kind: str) -> Effect:
+    """A shift has no scratch."""
     x, out = x.typed(DTYPES[kind]), out.typed(DTYPES[kind])   # signed or not: memrefs do not say, and shifts care
     compute, value = BINARY[op], scalar(value, x)
     return Effect("V", (x,), (out,), cost_model.vector(out, op), lambda: out.put(compute(x.get(), value)),
-                  scratch(spare))
+                  scratch(*spare))
 
 
 @handles(r"v(?P<op>sub|div)_sv_\dd_<T>")
