@@ -25,7 +25,7 @@ from migrate.gate import hivm
 from migrate.vnpu import scalars, views
 from migrate.vnpu.views import row_major
 
-VERSION = 3   # of what is generated: raise it when the source for the same HIVM changes
+VERSION = 4   # of what is generated: raise it when the source for the same HIVM changes
 _RUNTIME = -9223372036854775808   # in static_sizes, _offsets and _strides: the next operand
 _SIGNED = re.compile(r"i(\d+)$")
 
@@ -49,7 +49,7 @@ _NOTHING_TO_DO = {"hivm.hir.set_ffts_base_addr", "hivm.hir.set_mask_norm", "anno
                   "scf.yield", "scf.condition"}
 _PURE_VIEWS = {"memref.cast", "memref.memory_space_cast", "memref.reinterpret_cast", "memref.subview",
                "memref.collapse_shape", "memref.expand_shape", "memref.view", "memref.dim",
-               "memref.extract_strided_metadata"}
+               "memref.extract_strided_metadata", "hivm.hir.bitcast"}
 
 
 @dataclass(frozen=True)
@@ -285,6 +285,8 @@ class _Writer:
         elif short == "view":
             sizes = _filled(_shape(op.results[0].type), iter(inputs[2:]))
             text = f'bytes_as({source}, {inputs[1]}, {_tuple(sizes)}, "{op.results[0].type.element_type}")'
+        elif short == "hir.bitcast":
+            text = f'{source}.typed("{op.results[0].type.element_type}")'
         elif short == "dim":
             text = f"{source}.sizes[{inputs[1]}]"
         else:
