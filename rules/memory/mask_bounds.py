@@ -252,7 +252,7 @@ class _Masks:
 
     def _parts(self, mask: cst.BaseExpression, seen: Sequence[str] = ()) -> Iterator[cst.BaseExpression | None]:
         """What a mask is the conjunction of; None for what is not understood."""
-        if isinstance(mask, cst.BinaryOperation) and isinstance(mask.operator, cst.BitAnd) or (
+        if (isinstance(mask, cst.BinaryOperation) and isinstance(mask.operator, cst.BitAnd)) or (
                 isinstance(mask, cst.BooleanOperation) and isinstance(mask.operator, cst.And)):
             yield from self._parts(mask.left, seen)
             yield from self._parts(mask.right, seen)
@@ -308,8 +308,8 @@ class _Masks:
             return True
         if isinstance(node, cst.Name) and node.value not in seen:
             made = self.made.get(node.value, [])
-            return node.value in self.sizes or len(seen) < DEPTH and node.value not in self.kernel.params and bool(
-                made) and all([v is not None and self._integer(v, (*seen, node.value)) for v in made])
+            return node.value in self.sizes or (len(seen) < DEPTH and node.value not in self.kernel.params and bool(
+                made) and all([v is not None and self._integer(v, (*seen, node.value)) for v in made]))
         if isinstance(node, cst.Subscript):
             return self._integer(node.value, seen)
         return isinstance(node, cst.BinaryOperation) and isinstance(
