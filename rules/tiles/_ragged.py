@@ -36,22 +36,22 @@ Key = tuple[str, str]                           # what is compared, and what it 
 
 @dataclass(frozen=True)
 class Bound:
-    """Which columns of a product are computed. `mask` has them, as a row: `at[None, :] < n`."""
+    """Which columns of a product are computed. `mask` has them, as a row: `at[None, :] < n`; `names` are those in it,
+    each with the expression in which it was read."""
 
     key: Key
     mask: str
-    names: frozenset[str]
-    made: frozenset[cst.BaseExpression]         # what it was read from: as old as the names in it have to be
+    names: frozenset[tuple[str, cst.BaseExpression]]
 
 
 class Block(NamedTuple):
-    """A block pointer: the texts of its shape, offsets and block shape, the names in them, and where they stand."""
+    """A block pointer: the texts of its shape, offsets and block shape, and for each axis the names in them, each with
+    the expression in which it was read."""
 
     shape: list[str]
     offsets: list[str]
     size: list[str]
-    names: frozenset[str]
-    made: frozenset[cst.BaseExpression]
+    names: list[frozenset[tuple[str, cst.BaseExpression]]]
 
 
 @dataclass(frozen=True)
@@ -313,17 +313,14 @@ class Ragged:
         if len(found) == 1:
             return found[0]
         return Bound(("&".join(sorted(b.key[0] for b in found)), "&".join(sorted(b.key[1] for b in found))),
-                     " & ".join(f"({b.mask})" for b in found), frozenset().union(*(b.names for b in found)),
-                     frozenset().union(*(b.made for b in found)))
+                     " & ".join(f"({b.mask})" for b in found), frozenset().union(*(b.names for b in found)))
 
     def block(self, pointer: cst.BaseExpression) -> Block | None:
         """What a block pointer is, through a name and `tl.advance`."""
-        more: list[list[str]] = []
-        made: set[cst.BaseExpression] = set()
+        steps: list[tuple[list[str], cst.BaseExpression]] = []
         for _ in range(4):
             if isinstance(pointer, cst.Call) and calls(self.source, pointer, "advance") and len(pointer.args) == 2:
-                more.append(_elements(pointer.args[1].value))
-                made.add(pointer)
+                steps.append((_elements(pointer.args[1].value), pointer))
                 pointer = pointer.args[0].value
             elif isinstance(pointer, cst.Name) and len(values := self._made(pointer.value)) == 1:
                 (value,) = values
@@ -338,17 +335,17 @@ class Ragged:
         if not {"shape", "offsets", "block_shape"} <= given.keys():
             return None
         shape, offsets, size = (_elements(given[n]) for n in ("shape", "offsets", "block_shape"))
-        if not len(shape) == len(offsets) == len(size) or any(len(m) != len(shape) for m in more):
+        if not len(shape) == len(offsets) == len(size) or any(len(step) != len(shape) for step, _ in steps):
             return None
-        for step in more:
+        names = [_names((shape[at], offsets[at], size[at]), pointer).union(*(_names((step[at],), node)
+                                                                             for step, node in steps))
+                 for at in range(len(shape))]
+        for step, _ in steps:
             offsets = [b if a == "0" else a if b == "0" else f"{a} + {b}" for a, b in zip(offsets, step, strict=True)]
-        nodes = [*(given[n] for n in ("shape", "offsets", "block_shape"))]
-        names = {n.value for node in nodes for n in find(node, cst.Name)}
-        names |= {n.value for step in more for text in step for n in find(cst.parse_expression(text), cst.Name)}
-        return Block(shape, offsets, size, frozenset(names), frozenset(made | {pointer}))
+        return Block(shape, offsets, size, names)
 
     def _block_bound(self, block: Block, axis: int, checked: cst.BaseExpression | None) -> Bound | None:
-        shape, offsets, size, names, made = block
+        shape, offsets, size, names = block
         numbers = _numbers(checked) if checked is not None else []
         if len(shape) != 2 or (numbers is not None and axis + 2 not in numbers):
             return None
@@ -357,7 +354,7 @@ class Ragged:
         start = "" if offsets[at] == "0" else f"{offsets[at]} + "
         row = f"({start}{lanes})[None, :]" if start else f"{lanes}[None, :]"
         key = (self._canonical(cst.parse_expression(start + lanes)), self._canonical(cst.parse_expression(shape[at])))
-        return None if _always(key) else Bound(key, f"{row} < {shape[at]}", names, made)
+        return None if _always(key) else self._named(Bound(key, f"{row} < {shape[at]}", names[at]))
 
     def bounds(self, mask: cst.BaseExpression) -> dict[int, set[Key]]:
         """What a mask bounds on each axis. Several bounds of an axis count as one, too."""
@@ -383,15 +380,9 @@ class Ragged:
             self.expanding += 1
             several = [self._conjuncts(value, axis) for value in made]
             self.expanding -= 1
-            found = [f for each in several for f in each]
             if len(made) > 1:                   # in branches that one constant chooses, for example
                 self.ambiguous |= len({frozenset((at, b.key) for at, b in each) for each in several}) > 1
-                return found
-            if len(found) == 1 and self.tiles.of(mask).shape is not None and len(self.tiles.of(mask).shape or ()) == 1:
-                (at, bound), = found            # a mask of its own: no need to spell it
-                return [(at, Bound(bound.key, f"{mask.value}[None, :]", frozenset({mask.value}),
-                                   frozenset(made)))]
-            return found
+            return [f for each in several for f in each]
         if not isinstance(mask, cst.Comparison) or len(mask.comparisons) != 1:
             return []
         (target,) = mask.comparisons
@@ -406,8 +397,23 @@ class Ragged:
         key = self._canonical(left), self._canonical(right)
         text = code(left)
         row = f"{text if left.lpar or isinstance(left, (cst.Name, cst.Call)) else f'({text})'}[None, :]"
-        return [(at, Bound(key, f"{row} < {code(right)}", frozenset(n.value for n in find(mask, cst.Name)),
-                           frozenset({mask})))]
+        names = frozenset((n.value, mask) for n in find(mask, cst.Name))
+        return [(at, self._named(Bound(key, f"{row} < {code(right)}", names)))]
+
+    def _named(self, bound: Bound) -> Bound:
+        """The same by its name, where the kernel has one for it."""
+        for name in self.env:
+            for mask in self._made(name)[:1]:
+                if isinstance(mask, cst.Comparison) and len(self._made(name)) == 1 and bound.key == self._key(mask):
+                    return Bound(bound.key, f"{name}[None, :]", frozenset({(name, mask)}))
+        return bound
+
+    def _key(self, mask: cst.Comparison) -> Key | None:
+        """Of a comparison that makes a row of a mask."""
+        (target,) = mask.comparisons[:1]
+        if len(self.tiles.of(mask).shape or ()) != 1 or not isinstance(target.operator, cst.LessThan):
+            return None
+        return self._canonical(mask.left), self._canonical(target.comparator)
 
     def _triangle(self, mask: cst.BaseExpression) -> dict[int, int]:
         """Of a mask that keeps a lower triangle: what lies past the last column lies past the last row. And the
@@ -484,6 +490,10 @@ def _flat(node: cst.BaseExpression) -> cst.BaseExpression:
 
 def _elements(node: cst.BaseExpression) -> list[str]:
     return [code(e.value) for e in node.elements] if isinstance(node, (cst.Tuple, cst.List)) else []
+
+
+def _names(texts: Iterable[str], node: cst.BaseExpression) -> frozenset[tuple[str, cst.BaseExpression]]:
+    return frozenset((name.value, node) for text in texts for name in find(cst.parse_expression(text), cst.Name))
 
 
 def _numbers(node: cst.BaseExpression) -> list[int] | None:

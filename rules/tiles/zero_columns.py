@@ -259,15 +259,13 @@ class _Products:
     def _holds(self, bound: Bound, product: cst.Call, after: cst.CSTNode | None = None) -> bool:
         """Whether the names of a mask are what they were where it was made: at the product, or after a loop."""
         place = self.tree.span(after or product)[:2]
-        first = min(self.tree.span(node)[:2] for node in bound.made)
         around = [loop for loop in self.tree.ancestors(after or product) if isinstance(loop, LOOPS)]
-        for name in bound.names:
+        for name, read in bound.names:
             for node in self.made.get(name, ()):
-                at = self.tree.span(node)[:2]
-                if first < at < place or (after is not None and self._inside(node, after)):
+                if self.tree.span(read)[:2] < self.tree.span(node)[:2] < place or (
+                        after is not None and self._inside(node, after)):
                     return False
-                if any(self._inside(node, loop) and not all(self._inside(n, loop) for n in bound.made)
-                       for loop in around):
+                if any(self._inside(node, loop) and not self._inside(read, loop) for loop in around):
                     return False
         return True
 
