@@ -262,17 +262,16 @@ class Ragged:
         bound = self.bound[product]
         if isinstance(bound, str):
             return axis in bounds               # it has a bound, and so has this
-        return any(key == bound.key or (same_end and key[1] == bound.key[1]) for key in bounds.get(axis, ()))
+        return any(key == bound.key or (same_end and (key[1] == bound.key[1] or _block_of(bound.key, key)))
+                   for key in bounds.get(axis, ()))
 
     # Products and their columns
 
     def _dot(self, node: cst.Call) -> Known:
         given = {n: self._value(a.value) for a, n in match_args(node, ["input", "other", "acc"])}
-        left, right = given.get("input", CLEAN), given.get("other", CLEAN)
-        self._used(((p, a) for p, a in left.dirty if a != ROWS), node, "a product that sums over them")
-        self._used(((p, a) for p, a in right.dirty if a != COLUMNS), node, "a product that sums over them")
-        dirty = {d for d in left.dirty if d[1] == ROWS} | {d for d in right.dirty if d[1] == COLUMNS} | set(
-            given.get("acc", CLEAN).dirty)
+        right = given.get("other", CLEAN)
+        self._used(given.get("input", CLEAN).dirty | right.dirty, node, "another product")
+        dirty = set(given.get("acc", CLEAN).dirty)
         bounds = {self.masks[load][ROWS if turned else COLUMNS] for load, turned in right.loads} - {None}
         self.loads[node] = {load for load, _ in right.loads} if bounds else set()   # as the last round of a loop has it
         if bounds:
@@ -481,6 +480,13 @@ def _join(a: Env, b: Env, carried: bool = False) -> Env:
 def _always(key: Key) -> bool:
     """Whether all lanes of a tile are below its own size."""
     return key[0].endswith(f"arange(0,{key[1]})") and " + " not in key[0]
+
+
+def _block_of(inner: Key, outer: Key) -> bool:
+    """Whether `i * n + at < m * n`, where `at < n` is the other: block i of m in a longer axis. That there is such a
+    block is taken for granted."""
+    rest = [term for term in inner[0].split(" + ") if term not in outer[0].split(" + ")]
+    return len(rest) == 1 and all(outer[1] in text.split("*") and text.count("*") == 1 for text in (rest[0], inner[1]))
 
 
 def _flat(node: cst.BaseExpression) -> cst.BaseExpression:

@@ -39,7 +39,8 @@ class ZeroColumns(Rule):
     the same mask does not show it. A sum over the columns, or a second product, does, and a NaN among them stays a NaN
     when it is multiplied by the zeros of a mask. `tl.where` drops it: it takes the product where the column was
     loaded and 0 elsewhere, right behind the product. Of a sum of products in a loop, the sum is masked after the loop,
-    so that it stays where the cube core adds.
+    so that it stays where the cube core adds. Being a factor of another product counts as being read: rows that hold
+    anything give rows that hold anything.
 
     That gives the same values, as long as what is multiplied by the zeros of masked columns is finite. The selection
     is vector work of one tile. To make the whole tile of `y` defined (`tl.where(mask, y, 0.0)` before the product)
@@ -50,11 +51,15 @@ class ZeroColumns(Rule):
 
     ## What it leaves alone
     * products whose unknown columns reach nothing but stores that leave them out, also through casts, arithmetic,
-      transposes, sums over rows and further products, of which they are the columns or the rows.
+      transposes and sums over rows.
     * those that a `tl.where` drops already. A selection of the lower triangle moves the unknown part to rows past the
       last loaded one.
     * right factors that are computed: `tl.dot(x, y * scale)`. A cast counts as the load, since it may be none.
     * tiles of 16 columns or less, and masks against a tile's own size.
+    * a product that is added to a state which the loop carries and reads (`state = state * decay + tl.dot(x, y)`). A
+      selection in each round needs room for the mask and the product; mamba's backward kernel, in halves of 64, no
+      longer fits the Unified Buffer with it. Such columns are those of a head, which are missing only where its
+      dimension is 16 or more short of the tile: 40 of 64. Reported.
     * a product where the mask of the load is no longer to be had, is not always the same, or comes from a block
       pointer that moves; an accumulator (`tl.dot(x, y, acc)`) that is not known to begin as zeros, or is read in the
       loop. Reported.
@@ -154,7 +159,7 @@ class ZeroColumns(Rule):
 
 
                 @triton.jit
-                def kernel(q, k, v, h, out, n, V, B: tl.constexpr, D: tl.constexpr):
+                def kernel(q, k, v, h, a, out, n, V, B: tl.constexpr, D: tl.constexpr):
                     row, col = tl.arange(0, B), tl.arange(0, D)
                     m_row, m_col = row < n, col < V
                     b_q = tl.load(q + row[:, None] * D + col[None, :], mask=m_row[:, None], other=0.0)
@@ -162,9 +167,9 @@ class ZeroColumns(Rule):
                     b_v = tl.load(v + row[:, None] * V + col[None, :], mask=m_row[:, None] & m_col[None, :], other=0.0)
                     b_h = tl.load(h + col[:, None] * V + col[None, :], mask=m_col[None, :], other=0.0)
                     b_a = tl.where(row[:, None] >= row[None, :], tl.dot(b_q, tl.trans(b_k)), 0.0)
-                    b_o = tl.dot(b_q, b_h) + tl.dot(b_a, b_v) * 0.5
+                    tl.store(a + row[:, None] * B + row[None, :], b_a, mask=m_row[:, None])
                     b_c = tl.where(m_row[None, :], tl.dot(b_k, tl.trans(b_q)), 0.0)
-                    b_o = b_o + tl.dot(b_c, b_v)
+                    b_o = tl.dot(b_q, b_h) + tl.dot(b_c, b_v) * 0.5
                     tl.store(out + row[:, None] * V + col[None, :], b_o, mask=m_row[:, None] & m_col[None, :])
                 """,
             after=SAME),
@@ -233,14 +238,34 @@ class _Products:
         elif len(product.args) > 2 and any(a.keyword.value == "acc" if a.keyword else i == 2
                                            for i, a in enumerate(product.args)):
             self._left(product, by, "its accumulator is not known to begin as zeros and to be read after the loop only")
+        elif name := self._carried(product):
+            self._left(product, by, f"`{name}` is carried round the loop, and a selection in each round may cost more "
+                       "memory than the core has: no columns are missing where the tile is less than 16 wider than "
+                       f"what is loaded; else `tl.where({bound.mask}, ..., {self._zero(product)})`")
         else:
-            new = product.with_changes(lpar=[], rpar=[])
+            whole: cst.BaseExpression = product
+            while isinstance(up := self.tree.parent(whole), cst.BinaryOperation) and self._products(up, bound):
+                whole = up
             where = cst.Call(edit.expression(f"{self.source.language}.where"), [
-                cst.Arg(edit.expression(bound.mask)), cst.Arg(new), cst.Arg(edit.expression(self._zero(product)))])
-            self.rule.replace(product, where, f"{UNKNOWN}, and {by} reads them: they become zero")
+                cst.Arg(edit.expression(bound.mask)), cst.Arg(whole.with_changes(lpar=[], rpar=[])),
+                cst.Arg(edit.expression(self._zero(product)))])
+            if whole not in self.rule.edits:
+                self.rule.replace(whole, where, f"{UNKNOWN}, and {by} reads them: they become zero")
 
     def _left(self, product: cst.Call, by: str, why: str) -> None:
         self.rule.report(product, f"{UNKNOWN}, and {by} reads them: set them to zero. Not done, since {why}")
+
+    def _carried(self, product: cst.Call) -> str:
+        """The name that a loop carries round, and to which the statement of a product adds it."""
+        loop = next((up for up in self.tree.ancestors(product) if isinstance(up, LOOPS)), None)
+        for small in self.tree.ancestors(product):
+            if isinstance(small, (cst.Assign, cst.AugAssign)) and loop is not None:
+                target = small.targets[0].target if isinstance(small, cst.Assign) else small.target
+                if isinstance(target, cst.Name) and all(
+                        isinstance(node, cst.AugAssign) or _reads(getattr(node, "value", None), target.value)
+                        for node in self.made.get(target.value, ()) if self._inside(node, loop)):
+                    return target.value
+        return ""
 
     def _zero(self, product: cst.Call) -> str:
         return "0" if tiles(self.kernel).of(product).dtype == "int32" else "0.0"
@@ -276,7 +301,10 @@ class _Products:
 
     def _sum(self, product: cst.Call, bound: Bound) -> Sum | None:
         """The sum that a product is added to, where that can be masked once: after the loop, or the statement."""
-        name, line = self._added(product), self.tree.statement(product)
+        line = self.tree.statement(product)
+        if (run := self._run(line, bound)) is not None:
+            return run
+        name = self._added(product)
         if not name:
             return None
         loops = [up for up in self.tree.ancestors(line) if isinstance(up, LOOPS)]
@@ -285,6 +313,41 @@ class _Products:
                 return self._masked_after(name, loop, product, bound)
         plain = isinstance(line, cst.SimpleStatementLine) and len(product.args) > 2 and not loops
         return self._masked_after(name, line, product, bound) if plain else None
+
+    def _run(self, line: cst.CSTNode, bound: Bound) -> Sum | None:
+        """`s = tl.dot(a, b)`, and behind it `s += tl.dot(c, d)`: masked after the last of them."""
+        block = self.tree.parent(line)
+        lines = list(block.body) if isinstance(block, cst.IndentedBlock) else []
+        if not any(each is line for each in lines):
+            return None
+        first = last = next(i for i, each in enumerate(lines) if each is line)
+        while first and self._adding(lines[first], bound):
+            first -= 1
+        name = self._adding(lines[first], bound, begins=True)
+        while last + 1 < len(lines) and self._adding(lines[last + 1], bound) == name:
+            last += 1
+        if not name or first == last or any(self._adding(each, bound) != name for each in lines[first + 1:last + 1]):
+            return None
+        return Sum(name, lines[last], bound)
+
+    def _adding(self, line: cst.CSTNode, bound: Bound, begins: bool = False) -> str:
+        """The name that a statement gives a product, or adds one to."""
+        small = line.body[0] if isinstance(line, cst.SimpleStatementLine) and len(line.body) == 1 else None
+        target: cst.CSTNode | None = None
+        if begins and isinstance(small, cst.Assign) and len(small.targets) == 1:
+            target = small.targets[0].target
+        elif not begins and isinstance(small, cst.AugAssign) and isinstance(small.operator, cst.AddAssign):
+            target = small.target
+        found = isinstance(target, cst.Name) and isinstance(small, (cst.Assign, cst.AugAssign)) and self._products(
+            small.value, bound)
+        return target.value if found and isinstance(target, cst.Name) else ""
+
+    def _products(self, node: cst.BaseExpression, bound: Bound) -> bool:
+        """Whether an expression is a product with the same columns, or a sum of such products."""
+        if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Add):
+            return self._products(node.left, bound) and self._products(node.right, bound)
+        other = self.ragged.bound.get(node) if isinstance(node, cst.Call) and len(node.args) == 2 else None
+        return isinstance(other, Bound) and (other.key, other.mask) == (bound.key, bound.mask)
 
     def _masked_after(self, name: str, after: cst.CSTNode, product: cst.Call, bound: Bound) -> Sum | None:
         if not self._zeros_before(name, after, bound) or not self._holds(bound, product, after):
@@ -338,3 +401,7 @@ class _Products:
         value = getattr(node, "value", None)
         return isinstance(node, (cst.Assign, cst.AnnAssign)) and isinstance(value, cst.Call) and calls(
             self.source, value, "zeros")
+
+
+def _reads(value: cst.CSTNode | None, name: str) -> bool:
+    return value is not None and any(n.value == name for n in find(value, cst.Name))
