@@ -136,6 +136,33 @@ def padded_sums(a, b, weights, out, K, N, B: tl.constexpr):
 
 
 @triton.jit
+def padded_sums_dropped(a, b, weights, out, K, N, B: tl.constexpr):
+    """The same, with the columns that were not loaded dropped behind the product, as rule ASC216 writes it."""
+    rows, columns = tl.arange(0, B), tl.arange(0, B)
+    left = tl.load(a + rows[:, None] * K + columns[None, :], mask=columns[None, :] < K, other=0.0)
+    right = tl.load(b + rows[:, None] * N + columns[None, :],
+                    mask=(rows[:, None] < K) & (columns[None, :] < N), other=0.0)
+    weight = tl.load(weights + columns, mask=columns < N, other=0.0)
+    found = tl.where(columns[None, :] < N, tl.dot(left, right), 0.0)
+    tl.store(out + rows, tl.sum(found * weight[None, :], axis=1))
+
+
+@triton.jit
+def padded_sums_added(a, b, weights, out, K, N, B: tl.constexpr):
+    """The same again, with the product in parts, and the sum of them masked after the loop."""
+    rows, columns = tl.arange(0, B), tl.arange(0, B)
+    weight = tl.load(weights + columns, mask=columns < N, other=0.0)
+    found = tl.zeros([B, B], dtype=tl.float32)
+    for k in range(0, K, B):
+        left = tl.load(a + rows[:, None] * K + (k + columns)[None, :], mask=(k + columns)[None, :] < K, other=0.0)
+        right = tl.load(b + (k + rows)[:, None] * N + columns[None, :],
+                        mask=((k + rows)[:, None] < K) & (columns[None, :] < N), other=0.0)
+        found += tl.dot(left, right)
+    found = tl.where(columns[None, :] < N, found, 0.0)
+    tl.store(out + rows, tl.sum(found * weight[None, :], axis=1))
+
+
+@triton.jit
 def differences(x, bias, out, rows, R: tl.constexpr, D: tl.constexpr):
     """Of every pair of neighbours in x + bias, the difference."""
     at, half = tl.arange(0, D), tl.arange(0, D // 2)
@@ -174,6 +201,31 @@ def one_before(x, out, n, BLOCK: tl.constexpr):
     """Every element's predecessor, 0 before the first."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     tl.store(out + at, tl.load(x + at - 1, mask=(at > 0) & (at < n), other=0.0), mask=at < n)
+
+
+@triton.jit
+def one_before_bounded(x, out, n, BLOCK: tl.constexpr, FORM: tl.constexpr):
+    """The same, under masks that bound the load, as rule ASC217 writes them."""
+    at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    if FORM == "compared":
+        found = tl.load(x + at - 1, mask=(at >= 1) & (at < n), other=0.0)
+    else:
+        before = at + -1
+        found = tl.load(x + before, mask=(before >= 0) & (before < n), other=0.0)
+    tl.store(out + at, found, mask=at < n)
+
+
+@triton.jit
+def scalar_before(x, out, step):
+    """Each program's predecessor, a scalar that the first one has not."""
+    c = tl.program_id(0)
+    tl.store(out + c, tl.load(x + c * step - step, mask=c >= 1, other=0.0))
+
+
+@triton.jit
+def scalar_before_clamped(x, out, step):
+    c = tl.program_id(0)
+    tl.store(out + c, tl.load(x + tl.where(c >= 1, c * step - step, 0), mask=c >= 1, other=0.0))
 
 
 @triton.jit

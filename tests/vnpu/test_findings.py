@@ -139,6 +139,17 @@ def test_a_product_without_padded_columns(npu: device.Device) -> None:
     assert torch.allclose(out.double(), ((a.double() @ b.double()) * weights).sum(1), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.parametrize("form", ["dropped", "added"])
+def test_padded_columns_that_are_dropped(npu: device.Device, form: str) -> None:
+    """The forms that rule ASC216 writes."""
+    a, b, weights, out = torch.randn(64, 32), torch.randn(32, 20), torch.randn(20), torch.zeros(64)
+    kernel = kernels.padded_sums_dropped if form == "dropped" else kernels.padded_sums_added
+    kernel[(1,)](a, b, weights, out, 32, 20, B=64)
+    (run,) = npu.take()
+    assert run.errors == []
+    assert torch.allclose(out.double(), ((a.double() @ b.double()) * weights).sum(1), rtol=1e-4, atol=1e-4)
+
+
 def summed(npu: device.Device, chosen: int, masked: bool,
            apart: bool = False) -> tuple[Run, torch.Tensor, torch.Tensor]:
     """The run of sum_from_a_choice, what it gives, and the terms (x first) of which it should be the sum."""
@@ -274,6 +285,29 @@ def test_a_masked_load_is_made_all_the_same(npu: device.Device) -> None:
     assert {finding.kind for finding in run.errors} == {"out of bounds"}
     assert "MTE2 reads bytes -4 to" in run.errors[0].message
     assert torch.equal(out, torch.cat([torch.zeros(1), x[:-1]]))
+
+
+@pytest.mark.parametrize("form", ["compared", "shifted"])
+def test_a_mask_that_bounds_the_load(npu: device.Device, form: str) -> None:
+    """`>=` in place of `>`, and a sum in place of a difference: what rule ASC217 writes."""
+    x, out = torch.randn(48), torch.full((48,), float("nan"))
+    kernels.one_before_bounded[(2,)](x, out, 48, BLOCK=32, FORM=form)
+    (run,) = npu.take()
+    assert run.errors == []
+    assert torch.equal(out, torch.cat([torch.zeros(1), x[:-1]]))
+
+
+def test_a_masked_scalar_is_loaded_all_the_same(npu: device.Device) -> None:
+    x = torch.randn(5, 2)
+    want = torch.cat([torch.zeros(1), x[:-1, 0]])
+    out = torch.full((5,), float("nan"))
+    kernels.scalar_before[(5,)](x, out, 2)
+    (run,) = npu.take()
+    assert {finding.kind for finding in run.errors} == {"out of bounds"} and torch.equal(out, want)
+    out = torch.full((5,), float("nan"))
+    kernels.scalar_before_clamped[(5,)](x, out, 2)
+    (run,) = npu.take()
+    assert run.errors == [] and torch.equal(out, want)
 
 
 def test_a_product_carried_into_itself(npu: device.Device) -> None:
