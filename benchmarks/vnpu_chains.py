@@ -48,7 +48,7 @@ class Draw:
 @dataclass(frozen=True)
 class Chain:
     """`function` of `module` on `inputs`, with `options`; `reference` takes the inputs in float64. Where there are
-    `leaves`, backward is run as well, and their gradients are compared."""
+    `leaves`, backward is run as well, and their gradients are compared. `dtypes` are those that the function takes."""
 
     release: str
     module: str
@@ -57,6 +57,7 @@ class Chain:
     reference: Callable[..., Any]
     options: dict[str, Any] = field(default_factory=dict)
     leaves: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ("float32", "bfloat16")
 
     @property
     def file(self) -> str:
@@ -120,14 +121,14 @@ CHAINS = {
                                               ("q", "k", "v", "g")),
     "simple_gla, forward and backward, T40": Chain(*_GLA, _attention(40, 1, 16, 16), exact.simple_gla, _STATE,
                                                    ("q", "k", "v", "g")),
-    "linear attention, forward and backward": Chain(
-        *_LINEAR, _attention(160, 2, 32, 32, decay=False), exact.linear_attention, _STATE | {"normalize": False},
+    "linear attention, forward and backward, T136": Chain(
+        *_LINEAR, _attention(136, 1, 16, 16, decay=False), exact.linear_attention, _STATE | {"normalize": False},
         ("q", "k", "v")),
-    "linear attention, from a state": Chain(
+    "linear attention, forward and backward, from a state": Chain(
         *_LINEAR, _attention(160, 2, 32, 32, decay=False, state=True), exact.linear_attention,
         _STATE | {"normalize": False}, ("q", "k", "v", "initial_state")),
     "delta rule, forward, C32": Chain(*_DELTA, _attention(96, 2, 32, 32, beta=True, decay=False), exact.delta_rule,
-                                      _STATE | {"chunk_size": 32}),
+                                      _STATE | {"chunk_size": 32}, dtypes=("bfloat16",)),
     "gated delta rule, forward, C16": Chain(*_GDN, _attention(40, 2, 32, 32, beta=True), exact.gated_delta_rule,
                                             _STATE | {"chunk_size": 16}),
     "gated delta rule, forward, C32": Chain(*_GDN, _attention(96, 2, 32, 32, beta=True), exact.gated_delta_rule,
