@@ -48,7 +48,7 @@ class Draw:
 @dataclass(frozen=True)
 class Chain:
     """`function` of `module` on `inputs`, with `options`; `reference` takes the inputs in float64. Where there are
-    `leaves`, backward is run as well, and their gradients are compared."""
+    `leaves`, backward is run as well, and their gradients are compared. `dtypes` are those that the function takes."""
 
     release: str
     module: str
@@ -57,6 +57,7 @@ class Chain:
     reference: Callable[..., Any]
     options: dict[str, Any] = field(default_factory=dict)
     leaves: tuple[str, ...] = ()
+    dtypes: tuple[str, ...] = ("float32", "bfloat16")
 
     @property
     def file(self) -> str:
@@ -72,10 +73,15 @@ def _ssd(T: int, H: int, P: int, N: int) -> Callable[[Draw], Inputs]:
         "dt_bias": draw.normal(H, scale=0.5, dtype=torch.float32)}
 
 
-def _attention(T: int, H: int, K: int, V: int, beta: bool = False) -> Callable[[Draw], Inputs]:
+def _attention(T: int, H: int, K: int, V: int, beta: bool = False, decay: bool = True,
+               state: bool = False) -> Callable[[Draw], Inputs]:
     def inputs(draw: Draw) -> Inputs:
         found = {"q": draw.normal(1, T, H, K, scale=0.5), "k": draw.normal(1, T, H, K, scale=0.5),
-                 "v": draw.normal(1, T, H, V), "g": draw.decay(1, T, H)}
+                 "v": draw.normal(1, T, H, V)}
+        if decay:
+            found["g"] = draw.decay(1, T, H)
+        if state:
+            found["initial_state"] = draw.normal(1, H, K, V, dtype=torch.float32)
         if beta:
             found["k"] = torch.nn.functional.normalize(found["k"].float(), dim=-1).to(draw.dtype)
             found["beta"] = draw.normal(1, T, H).sigmoid()
@@ -86,6 +92,8 @@ def _attention(T: int, H: int, K: int, V: int, beta: bool = False) -> Callable[[
 _SSD = (MAMBA, "mamba_ssm.ops.triton.ssd_combined", "mamba_chunk_scan_combined")
 _SSD_OPTIONS = {"chunk_size": 16, "dt_softplus": True, "return_final_states": True}
 _GLA = (FLA, "fla.ops.simple_gla.chunk", "chunk_simple_gla")
+_LINEAR = (FLA, "fla.ops.linear_attn.chunk", "chunk_linear_attn")
+_DELTA = (FLA, "fla.ops.delta_rule.chunk", "chunk_delta_rule")
 _GDN = (FLA, "fla.ops.gated_delta_rule.chunk", "chunk_gated_delta_rule")
 _CUMSUM = (FLA, "fla.ops.utils.cumsum")
 _STATE = {"output_final_state": True}
@@ -113,6 +121,14 @@ CHAINS = {
                                               ("q", "k", "v", "g")),
     "simple_gla, forward and backward, T40": Chain(*_GLA, _attention(40, 1, 16, 16), exact.simple_gla, _STATE,
                                                    ("q", "k", "v", "g")),
+    "linear attention, forward and backward, T136": Chain(
+        *_LINEAR, _attention(136, 1, 16, 16, decay=False), exact.linear_attention, _STATE | {"normalize": False},
+        ("q", "k", "v")),
+    "linear attention, forward and backward, from a state": Chain(
+        *_LINEAR, _attention(160, 2, 32, 32, decay=False, state=True), exact.linear_attention,
+        _STATE | {"normalize": False}, ("q", "k", "v", "initial_state")),
+    "delta rule, forward, C32": Chain(*_DELTA, _attention(96, 2, 32, 32, beta=True, decay=False), exact.delta_rule,
+                                      _STATE | {"chunk_size": 32}, dtypes=("bfloat16",)),
     "gated delta rule, forward, C16": Chain(*_GDN, _attention(40, 2, 32, 32, beta=True), exact.gated_delta_rule,
                                             _STATE | {"chunk_size": 16}),
     "gated delta rule, forward, C32": Chain(*_GDN, _attention(96, 2, 32, 32, beta=True), exact.gated_delta_rule,

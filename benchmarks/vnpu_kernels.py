@@ -158,7 +158,8 @@ def main() -> int:
     names = [*OPERATORS, *chains.CHAINS]
     if unknown := [name for name in chosen.only if name not in names]:
         options.error(f"--only: no row {unknown[0]!r}; there are {'; '.join(names)}")
-    rows = [(name, dtype) for name in names for dtype in DTYPES]
+    rows = [(name, dtype) for name in names
+            for dtype in (chains.CHAINS[name].dtypes if name in chains.CHAINS else DTYPES)]
     found: Rows = {}
     if chosen.json and chosen.json.exists():
         found = {(row["name"], row["dtype"]): row for row in json.loads(chosen.json.read_text())}

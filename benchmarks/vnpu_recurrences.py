@@ -46,14 +46,27 @@ def simple_gla(q: Tensor, k: Tensor, v: Tensor, g: Tensor) -> tuple[Tensor, Tens
     return _delta(q, k, v, g, None)
 
 
+def linear_attention(q: Tensor, k: Tensor, v: Tensor, initial_state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """`simple_gla` that forgets nothing: S <- S + k v^T, from an initial state [B, H, K, V] or zeros."""
+    return _delta(q, k, v, q.new_zeros(q.shape[:3]), None, initial_state)
+
+
+def delta_rule(q: Tensor, k: Tensor, v: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
+    """`gated_delta_rule` that forgets nothing."""
+    return _delta(q, k, v, q.new_zeros(q.shape[:3]), beta)
+
+
 def gated_delta_rule(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor) -> tuple[Tensor, Tensor]:
     """The gated delta rule (Yang, Kautz and Hatamizadeh, 2024): S <- exp(g) S; S <- S + beta k (v - S^T k)^T;
     o = S^T q / sqrt(K). As `simple_gla`; beta [B, T, H]."""
     return _delta(q, k, v, g, beta)
 
 
-def _delta(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor | None) -> tuple[Tensor, Tensor]:
-    state, found = q.new_zeros(q.shape[0], q.shape[2], q.shape[3], v.shape[3]), []
+def _delta(q: Tensor, k: Tensor, v: Tensor, g: Tensor, beta: Tensor | None,
+           state: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    if state is None:
+        state = q.new_zeros(q.shape[0], q.shape[2], q.shape[3], v.shape[3])
+    found = []
     for t in range(q.shape[1]):
         state = torch.exp(g[:, t, :, None, None]) * state
         value = v[:, t]

@@ -281,7 +281,7 @@ def compiled(step: Step, cost: Cost | None, ttir: Ttir) -> Iterator[Diagnosis]:
     if cost.products < len(products):
         yield Diagnosis("dropped-product", "error", f"products in the TTIR: {len(products)}, in the HIVM: "
                         f"{cost.products}: the compiler lost {len(products) - cost.products} in silence",
-                        "store the accumulator after adding to it, or scale it by a run-time value first",
+                        "store the accumulator after adding to it, or begin with zeros less tl.program_id(0) * 0.0",
                         next((op.place for op in products if op.place), None))
     for line in cost.lines:
         for function in line.unlinked:

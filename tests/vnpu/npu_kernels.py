@@ -270,3 +270,41 @@ def sum_from_a_choice(x, y, out, n, chosen, D: tl.constexpr, MASKED: tl.constexp
         term = tl.load(y + row * D + at)
         total += tl.where(at <= row, term, 0.0) if MASKED else term * 2.0
     tl.store(out + at, total + start if APART else total)
+
+
+@triton.jit
+def sum_from_an_if(x, y, out, n, chosen, D: tl.constexpr, MASKED: tl.constexpr):
+    """`sum_from_a_choice` as a kernel has it: with nothing between the `if` and the loop."""
+    at = tl.arange(0, D)
+    total = tl.zeros([D], dtype=tl.float32)
+    if chosen > 0:
+        total = tl.load(x + at)
+    for row in range(n):
+        term = tl.load(y + row * D + at)
+        total += tl.where(at <= row, term, 0.0) if MASKED else term * 2.0
+    tl.store(out + at, total)
+
+
+@triton.jit
+def delta_states(x, y, states, chunks, B: tl.constexpr):
+    """`states_before`, with y less what the state gives: the sum is a factor, too."""
+    at = tl.arange(0, B)[:, None] * B + tl.arange(0, B)[None, :]
+    state = tl.zeros([B, B], dtype=tl.float32)
+    for chunk in range(chunks):
+        tl.store(states + chunk * B * B + at, state)
+        left = tl.load(x + chunk * B * B + at)
+        state += tl.dot(left, tl.load(y + chunk * B * B + at) - 0.01 * tl.dot(left, state))
+
+
+@triton.jit
+def states_now_and_then(x, y, states, chunks, every, decay, B: tl.constexpr, MASKED: tl.constexpr):
+    """The states before each chunk whose number `every` divides."""
+    at = tl.arange(0, B)[:, None] * B + tl.arange(0, B)[None, :]
+    state = tl.zeros([B, B], dtype=tl.float32)
+    for chunk in range(chunks):
+        if MASKED:
+            tl.store(states + chunk // every * B * B + at, state, mask=(at >= 0) & (chunk % every == 0))
+        else:
+            if chunk % every == 0:
+                tl.store(states + chunk // every * B * B + at, state)
+        state = state * decay + tl.dot(tl.load(x + chunk * B * B + at), tl.load(y + chunk * B * B + at))

@@ -21,7 +21,8 @@ import vnpu_chains  # noqa: E402
 import vnpu_kernels  # noqa: E402
 import vnpu_recurrences as exact  # noqa: E402
 
-QUICK = ("ssd, forward", "l2norm, forward and backward", "simple_gla, forward and backward, T40")
+QUICK = ("ssd, forward", "l2norm, forward and backward", "simple_gla, forward and backward, T40",
+         "linear attention, forward and backward, T136")
 REFUSED = ("ssd, forward, P64 N128 C64", "ssd, forward and backward",      # a kernel of them does not compile
            "gated delta rule, forward")
 Row = dict[str, Any]
@@ -64,8 +65,8 @@ def test_quick_chain(chain: Chain, name: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-@pytest.mark.parametrize("name", [name for name in vnpu_chains.CHAINS if name not in REFUSED])
+@pytest.mark.parametrize(("name", "dtype"), [(name, dtype) for name, one in vnpu_chains.CHAINS.items()
+                                             if name not in REFUSED for dtype in one.dtypes])
 def test_chain(chain: Chain, name: str, dtype: str) -> None:
     if (name, dtype) in ((quick, "float32") for quick in QUICK):
         pytest.skip("tried by test_quick_chain")
