@@ -5,15 +5,12 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from migrate.analysis.control import bindings
+from migrate.analysis.control import bindings, is_arithmetic
 from migrate.analysis.kernels import Kernel
 from migrate.analysis.pointers import Pointers
-from migrate.edit import code, expression
+from migrate.edit import code, expression, terms
 from migrate.source import Source
 from migrate.tree import find
-
-ARITHMETIC = frozenset({
-    "to", "cast", "cdiv", "min", "max", "minimum", "maximum", "where", "program_id", "num_programs"})
 
 
 class PointerChoice:
@@ -23,31 +20,23 @@ class PointerChoice:
         self.source, self.kernel, self.tl = source, kernel, tl
         self.pointers = Pointers(kernel)
         self.bindings = list(bindings(kernel.node.body))
-        self.tensors = self.pointers.loaded | self.pointers.stored | frozenset().union(*(
-            self.pointers.bases(c.args[0].value) for c in find(kernel.node.body, cst.Call)
-            if c.args and source.qualified(c.func).endswith(".make_block_ptr")))
+        self.tensors = self.pointers.tensors
 
     def is_pointer(self, value: cst.BaseExpression) -> bool:
-        return bool(self.pointers.bases(value) & self.tensors)
+        return self.pointers.is_pointer(value)
 
     def offset(self, test: cst.BaseExpression, yes: cst.BaseExpression,
                no: cst.BaseExpression) -> cst.BaseExpression | None:
         """`x + a if test else x + b` -> `x + tl.where(test, a, b)`; None where they start from different tensors."""
-        one, two = _terms(yes), _terms(no)
+        one, two = terms(yes), terms(no)
         same = 0
         while same < min(len(one), len(two)) and code(one[same][1]) == code(two[same][1]) and (
                 one[same][0] == two[same][0]):
             same += 1
-        rest = [node for terms in (one, two) for _, node in terms[same:]]
-        if not same or any(self.is_pointer(node) for node in rest) or not all(self._is_arithmetic(n) for n in rest):
+        rest = [node for side in (one, two) for _, node in side[same:]]
+        if not same or not all(is_arithmetic(self.source, n) and not self.is_pointer(n) for n in rest):
             return None
         return expression(f"{_sum(one[:same])} + {self.tl}.where({code(test)}, {_sum(one[same:])}, {_sum(two[same:])})")
-
-    def _is_arithmetic(self, node: cst.BaseExpression) -> bool:
-        """May be worked out whichever way the choice goes."""
-        return all(self.source.qualified(call.func).rpartition(".")[2] in ARITHMETIC
-                   or (isinstance(call.func, cst.Attribute) and call.func.attr.value in ARITHMETIC)
-                   for call in find(node, cst.Call))
 
     def of_if(self, node: cst.If) -> list[cst.SimpleStatementLine] | None:
         """An `if` that only gives pointers their values, as assignments."""
@@ -143,14 +132,6 @@ def _reads_first(statement: cst.CSTNode, name: str) -> bool | None:
             if answer is not None:
                 return True if answer else None
     return None
-
-
-def _terms(node: cst.BaseExpression) -> list[tuple[str, cst.BaseExpression]]:
-    """`a + b - c` -> +a, +b, -c."""
-    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, (cst.Add, cst.Subtract)):
-        sign = "+" if isinstance(node.operator, cst.Add) else "-"
-        return [*_terms(node.left), (sign, node.right)]
-    return [("+", node)]
 
 
 def _sum(terms: list[tuple[str, cst.BaseExpression]]) -> str:
