@@ -7,6 +7,7 @@ import libcst as cst
 
 from migrate.analysis.control import bindings, is_arithmetic
 from migrate.analysis.kernels import Kernel
+from migrate.analysis.liveness import read_after
 from migrate.analysis.pointers import Pointers
 from migrate.edit import code, expression, terms
 from migrate.source import Source
@@ -73,7 +74,7 @@ class PointerChoice:
             rebound = value is None and name in self.tensors        # p += 64
             if name not in seen and (rebound or (value is not None and self.is_pointer(value))):
                 seen.add(name)
-                if self._lives_before(node, name) and self._read_after(node, name):
+                if self._lives_before(node, name) and read_after(self.source, node, name):
                     yield name
 
     def _lives_before(self, node: cst.If, name: str) -> bool:
@@ -86,52 +87,12 @@ class PointerChoice:
             any(n == name for n, _, _ in bindings(b)) for b in (node.body, node.orelse.body))
         return both or any(self.source.tree.span(where)[0] < first for where in elsewhere)
 
-    def _read_after(self, node: cst.CSTNode, name: str) -> bool:
-        for up in self.source.tree.ancestors(node):
-            if isinstance(up, cst.IndentedBlock):
-                body = list(up.body)
-                at = next(i for i, s in enumerate(body) if s is node)
-                parent = self.source.tree.parent(up)
-                again = body[:at] if isinstance(parent, (cst.For, cst.While)) else []
-                for statement in body[at + 1:] + again:
-                    answer = _reads_first(statement, name)
-                    if answer is not None:
-                        return answer
-                node = parent if parent is not None else node
-                if isinstance(node, cst.Else):
-                    node = self.source.tree.parent(node) or node
-            elif isinstance(up, cst.If):
-                node = up                       # an elif hangs on its `if`, not in a block
-            elif isinstance(up, cst.FunctionDef):
-                return False
-        return False
-
 
 def _returns(block: cst.CSTNode) -> bool:
     """Whether nothing after the block sees what it bound."""
     block = block.body if isinstance(block, cst.Else) else block
     last = block.body[-1] if isinstance(block, cst.IndentedBlock) else None
     return isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Return)
-
-
-def _reads_first(statement: cst.CSTNode, name: str) -> bool | None:
-    """Whether the name is read (True) or given a new value (False) first; None where neither happens for sure."""
-    if isinstance(statement, cst.SimpleStatementLine):
-        for small in statement.body:
-            names = [n.value for n in find(small, cst.Name)]
-            if isinstance(small, cst.Assign) and any(
-                    isinstance(t.target, cst.Name) and t.target.value == name for t in small.targets):
-                return names.count(name) > 1
-            if name in names:
-                return True
-        return None
-    inner = [s for block in find(statement, cst.IndentedBlock) for s in block.body]
-    for one in inner:
-        if isinstance(one, cst.SimpleStatementLine):
-            answer = _reads_first(one, name)
-            if answer is not None:
-                return True if answer else None
-    return None
 
 
 def _sum(terms: list[tuple[str, cst.BaseExpression]]) -> str:

@@ -82,7 +82,177 @@ class LoopIndexAddress(Rule):
         Ref("https://pypi.org/project/triton-ascend/3.2.0/",
             "triton-adapter-opt dies (signal 6) of `xs = ys` for tiles of pointers carried round a loop", "compiled"),
     )
-    examples = ()
+    examples = (
+        Example("down the chunks, and what is left for the first one",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def down(x, y, sums, chunks, dim, SUMS: tl.constexpr, BLOCK: tl.constexpr):
+                    at = tl.arange(0, BLOCK)
+                    xs = x + (chunks - 1) * dim + at
+                    y += (chunks - 1) * dim
+                    if SUMS:
+                        sums += chunks - 1
+                    state = tl.zeros((BLOCK,), dtype=tl.float32)
+
+                    # all but the first
+                    for c in range(chunks - 1):
+                        state = 0.5 * state + tl.load(xs, mask=at < dim, other=0.0)
+                        tl.store(y + at, state, mask=at < dim)
+                        xs -= dim
+                        y -= dim
+                        if SUMS:
+                            tl.store(sums, tl.sum(state))
+                            sums -= 1
+                    tl.store(y + at, tl.load(xs, mask=at < dim, other=0.0), mask=at < dim)
+                    if SUMS:
+                        tl.store(sums, 0.0)
+                """,
+            after="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def down(x, y, sums, chunks, dim, SUMS: tl.constexpr, BLOCK: tl.constexpr):
+                    at = tl.arange(0, BLOCK)
+                    xs = x + (chunks - 1) * dim + at
+                    y += (chunks - 1) * dim
+                    if SUMS:
+                        sums += chunks - 1
+                    state = tl.zeros((BLOCK,), dtype=tl.float32)
+
+                    rounds = tl.cast(tl.maximum(chunks - 1, 0), tl.int64)
+                    xs_start = xs
+                    y_start = y
+                    if SUMS:
+                        sums_start = sums
+                    # all but the first
+                    for c in range(chunks - 1):
+                        state = 0.5 * state + tl.load(xs, mask=at < dim, other=0.0)
+                        tl.store(y + at, state, mask=at < dim)
+                        xs -= dim
+                        y -= dim
+                        if SUMS:
+                            tl.store(sums, tl.sum(state))
+                            sums -= 1
+                    xs = xs_start - rounds * dim
+                    y = y_start - rounds * dim
+                    if SUMS:
+                        sums = sums_start - rounds
+                    tl.store(y + at, tl.load(xs, mask=at < dim, other=0.0), mask=at < dim)
+                    if SUMS:
+                        tl.store(sums, 0.0)
+                """,
+            run="exact",
+            inputs={"x": "float32[5, 13]", "y": "float32[5, 13]", "sums": "float32[5]", "chunks": 5, "dim": 13,
+                    "SUMS": True, "BLOCK": 16}),
+        Example("one loop goes on where another one stopped; a range with a start and a step, two steps in a round",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def fill(x, y, first, middle, n, row, BLOCK: tl.constexpr):
+                    at = tl.arange(0, BLOCK)
+                    ys = y + at
+                    for i in range(first, middle, BLOCK):
+                        tl.store(ys, tl.load(x + i + at))
+                        ys = ys + BLOCK
+                        tl.store(ys, tl.load(x + i + at) * 2)
+                        ys += row - BLOCK
+                    for i in range(middle, n, BLOCK):
+                        tl.store(ys, tl.zeros((BLOCK,), dtype=tl.float32))
+                        ys += row
+                """,
+            after="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def fill(x, y, first, middle, n, row, BLOCK: tl.constexpr):
+                    at = tl.arange(0, BLOCK)
+                    ys = y + at
+                    rounds = tl.cast(tl.maximum(tl.cdiv(middle - first, BLOCK), 0), tl.int64)
+                    ys_start = ys
+                    for i in range(first, middle, BLOCK):
+                        tl.store(ys, tl.load(x + i + at))
+                        ys = ys + BLOCK
+                        tl.store(ys, tl.load(x + i + at) * 2)
+                        ys += row - BLOCK
+                    ys = ys_start + rounds * BLOCK + rounds * (row - BLOCK)
+                    for i in range(middle, n, BLOCK):
+                        tl.store(ys, tl.zeros((BLOCK,), dtype=tl.float32))
+                        ys += row
+                """,
+            run="exact",
+            inputs={"x": "float32[160]", "y": "float32[8, 40]", "first": 5, "middle": 70, "n": 100, "row": 40,
+                    "BLOCK": 16}),
+        Example("leaves alone what is not read after the loop, loops inside a loop, and block pointers",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def product(a, b, c, rows, k, row, BLOCK: tl.constexpr):
+                    at = tl.arange(0, BLOCK)
+                    cs = c + at[:, None] * BLOCK + at[None, :]
+                    for r in range(rows):
+                        acc = tl.zeros((BLOCK, BLOCK), dtype=tl.float32)
+                        block = tl.make_block_ptr(a, (BLOCK, k), (k, 1), (0, 0), (BLOCK, BLOCK), (1, 0))
+                        bs = b + at[:, None] * BLOCK + at[None, :]
+                        for i in range(0, k, BLOCK):
+                            acc += tl.dot(tl.load(block), tl.load(bs))
+                            block = tl.advance(block, (0, BLOCK))
+                            bs += BLOCK * BLOCK
+                        tl.store(cs, acc + tl.load(bs))
+                        cs += row
+                    cs = c + rows * row + at[:, None] * BLOCK + at[None, :]
+                    tl.store(cs, tl.zeros((BLOCK, BLOCK), dtype=tl.float32))
+                """,
+            after=SAME),
+        Example("reports a pointer that a `while` advances, and one that is advanced now and then",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def pack(x, y, keep, n, BLOCK: tl.constexpr):
+                    at = tl.arange(0, BLOCK)
+                    xs = x + at
+                    ys = y + at
+                    i = 0
+                    while i < n:
+                        tl.store(ys, tl.load(xs))
+                        ys += BLOCK
+                        i += 1
+                    tl.store(ys, tl.load(xs))
+                    for j in range(n):
+                        tl.store(y + j, 1.0)
+                        if tl.load(keep + j) > 0:
+                            xs += BLOCK
+                    tl.store(y + at, tl.load(xs))
+                """,
+            after=SAME, reports=2),
+        Example("reports tiles of pointers that change places, read later or not",
+            before="""
+                import triton
+                import triton.language as tl
+
+                @triton.jit
+                def turns(x, y, z, n, BLOCK: tl.constexpr):
+                    at = tl.arange(0, BLOCK)
+                    one = x + at
+                    two = y + at
+                    for i in range(n):
+                        tl.store(z + i * BLOCK + at, tl.load(one))
+                        kept = one
+                        one = two
+                        two = kept
+                """,
+            after=SAME, reports=2),
+    )
 
     def visit_For(self, node: cst.For) -> None:
         self._loop(node)
