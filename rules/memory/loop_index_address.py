@@ -12,6 +12,7 @@ from migrate.analysis.pointers import Pointers
 from migrate.analysis.tiles import calls, tiles
 from migrate.edit import code, detached, is_atom, parenthesised, statement, terms
 from migrate.rule import SAME, Example, Ref, Rule, Safety
+from migrate.source import Source
 from migrate.tree import find
 
 RANGES = ("range", "triton.language.range")
@@ -36,14 +37,14 @@ class LoopIndexAddress(Rule):
 
     ## Why
     triton-ascend's adapter carries pointers round a loop as offsets. It does so for a scalar pointer, for a tile of
-    them, for any step. But where a pointer that the loop has advanced is read behind the loop, the adapter mostly has
-    no value for it: `failed to apply Conversion Patterns`, `operand #0 does not dominate this use`, or shapes that
-    differ. Of 135 small loops (a scalar pointer, a tile of pointers, or a tile made from a scalar pointer; loaded
-    from, stored to or neither in the loop; alone, beside a carried tile, beside a second pointer; with and without
-    masks) the 46 that fail all read the pointer after the loop, and none that reads it in the loop alone does. Which of
-    the former fail follows no simple law, so all of them are written anew.
+    them, for any step. But where a pointer that the loop has advanced is read behind the loop, it mostly has no value
+    for it: `failed to apply Conversion Patterns`, `operand #0 does not dominate this use`, or shapes that differ. Of
+    135 small loops (a scalar pointer, a tile of pointers, or a tile made from a scalar pointer; loaded from, stored to,
+    or neither; alone, beside a carried tile, beside a second pointer; with masks and without) 46 fail, all among the 90
+    that read the pointer after the loop; inside another loop, 9 of 270. Which of them fail follows no simple law, so
+    all that read it are written anew.
 
-    The pointer after the loop is where it stood before, and as many steps further as the loop had rounds:
+    After the loop the pointer is where it stood before, and as many steps further as the loop has rounds:
 
         rounds = tl.cast(tl.maximum(n - 1, 0), tl.int64)
         out_start = out
@@ -52,19 +53,20 @@ class LoopIndexAddress(Rule):
             out -= step
         out = out_start - rounds * step
 
-    The loop stays as it is. The product is 64 bits wide, as the additions to the pointer were: in 32 bits it could wrap
-    where they did not. It is a scalar, once behind the loop. A range that is empty has zero rounds.
+    The loop itself stays as it is, and goes on carrying the pointer. The product is 64 bits wide, as the additions to
+    the pointer were: in 32 bits it could wrap where they did not. It is a scalar, once behind the loop. A range that is
+    empty has no rounds.
 
     ## What it leaves alone
-    * pointers that are not read after the loop, or get a new value first: they compile.
-    * loops inside a loop that the device runs, which compile, and `tl.static_range`, which is no loop on the device.
-    * block pointers, which compile.
+    * pointers that are not read after the loop, or get a new value first. They compile, as tiles of a product do.
+    * block pointers, which compile, and `tl.static_range`, which is no loop on the device.
 
     Reported instead, where the pointer is read after the loop:
-    * a `while`, `break` and `return`, a `range` whose rounds are not plain arithmetic, or whose step may be negative;
-    * a pointer that gets its value in another way than by `+=`, `-=` or `p = p + step`, or under a condition of the
+    * a `while`, a loop that may be left early, a `range` that is more than arithmetic or whose step may be negative (a
+      step that is no number has to be the width of a `tl.arange`, or a value on the device);
+    * a pointer that gets its value in another way than by `+=`, `-=` or `p = p + step`, under a condition of the
       device, or in a loop inside the loop;
-    * a step that changes in the loop, or is a tile.
+    * a step that changes in the loop, that reads memory, or that is a tile.
 
     And wherever it is read: a tile of pointers that a loop gives the value of another one (`a, b = b, a`). It crashes
     the adapter; carry an offset, and add it to one pointer.
@@ -78,7 +80,11 @@ class LoopIndexAddress(Rule):
     references = (
         Ref("https://pypi.org/project/triton-ascend/3.2.0/",
             "triton-adapter-opt refuses 46 of 135 small loops that advance a pointer, all among the 90 that read it "
-            "after the loop; with the pointer computed from the rounds all 135 compile", "compiled"),
+            "after the loop, and 9 of 270 inside another loop; written anew all 405 compile "
+            "(tests/vnpu/test_loop_pointers.py)", "compiled"),
+        Ref("https://pypi.org/project/ascendnpu-ir/1.2.0/",
+            "what is made of the 405 computes, on the virtual NPU, what the loops as they were compute under Triton's "
+            "interpreter", "ran"),
         Ref("https://pypi.org/project/triton-ascend/3.2.0/",
             "triton-adapter-opt dies (signal 6) of `xs = ys` for tiles of pointers carried round a loop", "compiled"),
     )
@@ -189,7 +195,7 @@ class LoopIndexAddress(Rule):
             run="exact",
             inputs={"x": "float32[160]", "y": "float32[8, 40]", "first": 5, "middle": 70, "n": 100, "row": 40,
                     "BLOCK": 16}),
-        Example("leaves alone what is not read after the loop, loops inside a loop, and block pointers",
+        Example("leaves alone what is not read after the loop, or gets a new value first, and block pointers",
             before="""
                 import triton
                 import triton.language as tl
@@ -206,7 +212,7 @@ class LoopIndexAddress(Rule):
                             acc += tl.dot(tl.load(block), tl.load(bs))
                             block = tl.advance(block, (0, BLOCK))
                             bs += BLOCK * BLOCK
-                        tl.store(cs, acc + tl.load(bs))
+                        tl.store(cs, acc)
                         cs += row
                     cs = c + rows * row + at[:, None] * BLOCK + at[None, :]
                     tl.store(cs, tl.zeros((BLOCK, BLOCK), dtype=tl.float32))
@@ -254,6 +260,10 @@ class LoopIndexAddress(Rule):
             after=SAME, reports=2),
     )
 
+    def __init__(self, source: Source) -> None:
+        super().__init__(source)
+        self.names: dict[Kernel, set[str]] = {}         # those taken, with what this pass adds
+
     def visit_For(self, node: cst.For) -> None:
         self._loop(node)
 
@@ -262,8 +272,7 @@ class LoopIndexAddress(Rule):
 
     def _loop(self, loop: cst.For | cst.While) -> None:
         kernel = kernel_of(self.source, loop)
-        around = (a for a in self.source.tree.ancestors(loop) if isinstance(a, (cst.For, cst.While)))
-        if kernel is None or self._unrolled(loop) or not all(self._unrolled(a) for a in around):
+        if kernel is None or self._unrolled(loop):
             return
         found, rounds = [], ""
         for name, nodes in self._advanced(kernel, loop).items():
@@ -275,8 +284,8 @@ class LoopIndexAddress(Rule):
                 found.append(advance)
             except NoClosedForm as why:
                 if read_after(self.source, loop, name):
-                    self.report(loop, f"`{name}` is read after the loop that advances it, which the adapter hardly "
-                                      f"follows, and {why}: carry an offset, and add it to the pointer that stays")
+                    self.report(loop, f"`{name}` is read after the loop that advances it, which the adapter mostly "
+                                      f"refuses, and {why}: carry an offset, and add it to the pointer that stays")
         if found:
             self._rewrite(kernel, loop, found, rounds)
 
@@ -399,7 +408,7 @@ class LoopIndexAddress(Rule):
     # The rewrite
 
     def _rewrite(self, kernel: Kernel, loop: cst.For | cst.While, found: list[Advance], rounds: str) -> None:
-        used = {n.value for n in find(kernel.node, cst.Name)}
+        used = self.names.setdefault(kernel, {n.value for n in find(kernel.node, cst.Name)})
         tl = self.source.language
         count = _fresh("rounds", used)
         before = [f"{count} = {tl}.cast({rounds}, {tl}.int64)"]
