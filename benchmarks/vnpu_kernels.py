@@ -43,6 +43,11 @@ EXPLAINED = {
     "compute_ddt_dtrap_dinput_states":
         "finding 5, a masked load is made all the same: 64 elements from element -1 on, then `vsel` by the mask. The "
         "numbers are right.",
+    "ssd, forward and backward":
+        "finding 4, an atomic after a product: sums of `_chunk_scan_chunk_state_bwd_dx`, `_chunk_state_bwd_db` and "
+        "`_chunk_scan_bwd_dc` are added by both vector cores; and finding 3, padded columns: of a tile of 32 the "
+        "product computes the 16 that the heads have, and the sum over all of them, times zero, is NaN. This is `ddt`, "
+        "and with it `dA` and `ddt_bias`; the other seven outputs agree.",
 }
 
 

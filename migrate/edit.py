@@ -103,6 +103,14 @@ def is_atom(node: cst.BaseExpression) -> bool:
         node, (cst.Name, cst.Attribute, cst.Call, cst.Subscript, cst.Integer, cst.Float, cst.List, cst.Dict))
 
 
+def terms(node: cst.BaseExpression) -> list[tuple[str, cst.BaseExpression]]:
+    """`a + b - c` -> +a, +b, -c."""
+    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, (cst.Add, cst.Subtract)):
+        sign = "+" if isinstance(node.operator, cst.Add) else "-"
+        return [*terms(node.left), (sign, node.right)]
+    return [("+", node)]
+
+
 def parenthesised(node: cst.BaseExpression) -> cst.BaseExpression:
     return node.with_changes(lpar=[cst.LeftParen(), *node.lpar], rpar=[*node.rpar, cst.RightParen()])
 

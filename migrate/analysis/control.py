@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 # Python's own functions, which Triton evaluates while it compiles
 FOLDED = frozenset({"len", "isinstance", "hasattr", "getattr", "min", "max", "int", "float", "bool", "abs"})
+ARITHMETIC = frozenset({
+    "to", "cast", "cdiv", "min", "max", "minimum", "maximum", "where", "program_id", "num_programs"})
 TYPE_FACTS = frozenset({"dtype", "type", "shape", "numel"})       # known from the type, whatever the value is
 
 
@@ -101,3 +103,10 @@ def operands(test: cst.BaseExpression, operator: type[cst.BaseBooleanOp]) -> lis
     if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, operator):
         return operands(test.left, operator) + operands(test.right, operator)
     return [test]
+
+
+def is_arithmetic(source: Source, node: cst.CSTNode) -> bool:
+    """Whether an expression may be worked out at any time, and again: it reads no memory."""
+    return all(source.qualified(call.func).rpartition(".")[2] in ARITHMETIC
+               or (isinstance(call.func, cst.Attribute) and call.func.attr.value in ARITHMETIC)
+               for call in find(node, cst.Call))

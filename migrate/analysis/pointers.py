@@ -40,6 +40,16 @@ class Pointers:
             if value is not None:
                 self.values.setdefault(name, []).append(value)
 
+    @functools.cached_property
+    def tensors(self) -> frozenset[str]:
+        """The parameters that something is loaded from or stored to, also through block pointers."""
+        return self.loaded | self.stored | frozenset().union(*(
+            self.bases(c.args[0].value) for c in find(self.kernel.node.body, cst.Call)
+            if c.args and self.source.qualified(c.func).endswith(".make_block_ptr")))
+
+    def is_pointer(self, value: cst.BaseExpression) -> bool:
+        return bool(self.bases(value) & self.tensors)
+
     def bases(self, address: cst.BaseExpression) -> frozenset[str]:
         """The parameters that an address may point into; several where a name has several values."""
         return frozenset(self._bases(address, set()))

@@ -5,15 +5,13 @@ from collections.abc import Iterator
 
 import libcst as cst
 
-from migrate.analysis.control import bindings
+from migrate.analysis.control import bindings, is_arithmetic
 from migrate.analysis.kernels import Kernel
+from migrate.analysis.liveness import read_after
 from migrate.analysis.pointers import Pointers
-from migrate.edit import code, expression
+from migrate.edit import code, expression, terms
 from migrate.source import Source
 from migrate.tree import find
-
-ARITHMETIC = frozenset({
-    "to", "cast", "cdiv", "min", "max", "minimum", "maximum", "where", "program_id", "num_programs"})
 
 
 class PointerChoice:
@@ -23,31 +21,23 @@ class PointerChoice:
         self.source, self.kernel, self.tl = source, kernel, tl
         self.pointers = Pointers(kernel)
         self.bindings = list(bindings(kernel.node.body))
-        self.tensors = self.pointers.loaded | self.pointers.stored | frozenset().union(*(
-            self.pointers.bases(c.args[0].value) for c in find(kernel.node.body, cst.Call)
-            if c.args and source.qualified(c.func).endswith(".make_block_ptr")))
+        self.tensors = self.pointers.tensors
 
     def is_pointer(self, value: cst.BaseExpression) -> bool:
-        return bool(self.pointers.bases(value) & self.tensors)
+        return self.pointers.is_pointer(value)
 
     def offset(self, test: cst.BaseExpression, yes: cst.BaseExpression,
                no: cst.BaseExpression) -> cst.BaseExpression | None:
         """`x + a if test else x + b` -> `x + tl.where(test, a, b)`; None where they start from different tensors."""
-        one, two = _terms(yes), _terms(no)
+        one, two = terms(yes), terms(no)
         same = 0
         while same < min(len(one), len(two)) and code(one[same][1]) == code(two[same][1]) and (
                 one[same][0] == two[same][0]):
             same += 1
-        rest = [node for terms in (one, two) for _, node in terms[same:]]
-        if not same or any(self.is_pointer(node) for node in rest) or not all(self._is_arithmetic(n) for n in rest):
+        rest = [node for side in (one, two) for _, node in side[same:]]
+        if not same or not all(is_arithmetic(self.source, n) and not self.is_pointer(n) for n in rest):
             return None
         return expression(f"{_sum(one[:same])} + {self.tl}.where({code(test)}, {_sum(one[same:])}, {_sum(two[same:])})")
-
-    def _is_arithmetic(self, node: cst.BaseExpression) -> bool:
-        """May be worked out whichever way the choice goes."""
-        return all(self.source.qualified(call.func).rpartition(".")[2] in ARITHMETIC
-                   or (isinstance(call.func, cst.Attribute) and call.func.attr.value in ARITHMETIC)
-                   for call in find(node, cst.Call))
 
     def of_if(self, node: cst.If) -> list[cst.SimpleStatementLine] | None:
         """An `if` that only gives pointers their values, as assignments."""
@@ -84,7 +74,7 @@ class PointerChoice:
             rebound = value is None and name in self.tensors        # p += 64
             if name not in seen and (rebound or (value is not None and self.is_pointer(value))):
                 seen.add(name)
-                if self._lives_before(node, name) and self._read_after(node, name):
+                if self._lives_before(node, name) and read_after(self.source, node, name):
                     yield name
 
     def _lives_before(self, node: cst.If, name: str) -> bool:
@@ -97,60 +87,12 @@ class PointerChoice:
             any(n == name for n, _, _ in bindings(b)) for b in (node.body, node.orelse.body))
         return both or any(self.source.tree.span(where)[0] < first for where in elsewhere)
 
-    def _read_after(self, node: cst.CSTNode, name: str) -> bool:
-        for up in self.source.tree.ancestors(node):
-            if isinstance(up, cst.IndentedBlock):
-                body = list(up.body)
-                at = next(i for i, s in enumerate(body) if s is node)
-                parent = self.source.tree.parent(up)
-                again = body[:at] if isinstance(parent, (cst.For, cst.While)) else []
-                for statement in body[at + 1:] + again:
-                    answer = _reads_first(statement, name)
-                    if answer is not None:
-                        return answer
-                node = parent if parent is not None else node
-                if isinstance(node, cst.Else):
-                    node = self.source.tree.parent(node) or node
-            elif isinstance(up, cst.If):
-                node = up                       # an elif hangs on its `if`, not in a block
-            elif isinstance(up, cst.FunctionDef):
-                return False
-        return False
-
 
 def _returns(block: cst.CSTNode) -> bool:
     """Whether nothing after the block sees what it bound."""
     block = block.body if isinstance(block, cst.Else) else block
     last = block.body[-1] if isinstance(block, cst.IndentedBlock) else None
     return isinstance(last, cst.SimpleStatementLine) and isinstance(last.body[-1], cst.Return)
-
-
-def _reads_first(statement: cst.CSTNode, name: str) -> bool | None:
-    """Whether the name is read (True) or given a new value (False) first; None where neither happens for sure."""
-    if isinstance(statement, cst.SimpleStatementLine):
-        for small in statement.body:
-            names = [n.value for n in find(small, cst.Name)]
-            if isinstance(small, cst.Assign) and any(
-                    isinstance(t.target, cst.Name) and t.target.value == name for t in small.targets):
-                return names.count(name) > 1
-            if name in names:
-                return True
-        return None
-    inner = [s for block in find(statement, cst.IndentedBlock) for s in block.body]
-    for one in inner:
-        if isinstance(one, cst.SimpleStatementLine):
-            answer = _reads_first(one, name)
-            if answer is not None:
-                return True if answer else None
-    return None
-
-
-def _terms(node: cst.BaseExpression) -> list[tuple[str, cst.BaseExpression]]:
-    """`a + b - c` -> +a, +b, -c."""
-    if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, (cst.Add, cst.Subtract)):
-        sign = "+" if isinstance(node.operator, cst.Add) else "-"
-        return [*_terms(node.left), (sign, node.right)]
-    return [("+", node)]
 
 
 def _sum(terms: list[tuple[str, cst.BaseExpression]]) -> str:
