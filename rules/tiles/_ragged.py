@@ -79,6 +79,7 @@ class Ragged:
         self.readers: dict[cst.Call, dict[cst.CSTNode, str]] = {}   # what reads its unknown columns, and in words
         self.expanding, self.ambiguous = 0, False
         self.env: Env = {}
+        self.at: cst.CSTNode = kernel.node              # the statement that is looked at
         self._block(kernel.node.body)
         self.readers = {product: readers for product, readers in self.readers.items() if self.loads[product]}
 
@@ -89,6 +90,7 @@ class Ragged:
             self._statement(statement)
 
     def _statement(self, node: cst.CSTNode) -> None:
+        self.at = node
         if isinstance(node, (cst.SimpleStatementLine, cst.SimpleStatementSuite)):
             for small in node.body:
                 self._small(small)
@@ -403,9 +405,18 @@ class Ragged:
         """The same by its name, where the kernel has one for it."""
         for name in self.env:
             for mask in self._made(name)[:1]:
-                if isinstance(mask, cst.Comparison) and len(self._made(name)) == 1 and bound.key == self._key(mask):
+                if isinstance(mask, cst.Comparison) and len(self._made(name)) == 1 and bound.key == self._key(
+                        mask) and self._before(mask):
                     return Bound(bound.key, f"{name}[None, :]", frozenset({(name, mask)}))
         return bound
+
+    def _before(self, made: cst.BaseExpression) -> bool:
+        """Whether a name that was given this value has it at the statement that is looked at: not only since the last
+        round of a loop, or in a branch."""
+        tree = self.source.tree
+        line = tree.statement(made)
+        return tree.span(line)[:2] < tree.span(self.at)[:2] and any(
+            up is tree.parent(line) for up in tree.ancestors(self.at))
 
     def _key(self, mask: cst.Comparison) -> Key | None:
         """Of a comparison that makes a row of a mask."""
