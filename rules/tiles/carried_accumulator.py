@@ -8,7 +8,7 @@ from migrate.analysis.control import bindings
 from migrate.analysis.kernels import Kernel
 from migrate.analysis.tiles import calls, without_casts
 from migrate.rule import SAME, Example, Ref, Rule, Safety
-from migrate.tree import Edit
+from migrate.tree import Edit, find
 from rules.tiles import _start as starts
 
 COMMENT = "# from zeros that the compiler knows, what this loop reads of the sum would be lost (ASC219)"
@@ -201,6 +201,8 @@ class CarriedAccumulator(Rule):
     def finish(self) -> None:
         for kernel in self.source.kernels.values():
             for loop, names in starts.carried(kernel):
+                if not any(calls(self.source, call, "dot") for call in find(loop.body, cst.Call)):
+                    continue
                 events = starts.events(kernel, loop)
                 edits: dict[cst.CSTNode, Edit] = {}
                 lost = []
@@ -236,7 +238,7 @@ class CarriedAccumulator(Rule):
         adds: dict[int, starts.Event] = {}
         changes, reads = [], []
         for i, event in enumerate(events):
-            if not starts.mentions(event.node, name):
+            if name not in event.names or not starts.mentions(event.node, name):
                 continue
             if starts.changed(event.node) == name:
                 used = self._adds(kernel, event.node, name)

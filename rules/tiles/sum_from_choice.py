@@ -260,7 +260,7 @@ class SumFromChoice(Rule):
         unless an `if` says so."""
         once = False
         for event in events:
-            if not any(n == name for n, _, _ in bindings(event.node)):
+            if name not in event.names or not any(n == name for n, _, _ in bindings(event.node)):
                 continue
             certain = not event.conditions
             if event.inner or (certain and (once or not self._step(event.node, name))):
