@@ -13,6 +13,7 @@ from migrate.analysis.tiles import INTS, calls, tiles
 from migrate.source import Source
 from migrate.tree import Tree, find
 
+BLOCKS = (cst.If, cst.Else, cst.For, cst.While)
 RANGES = frozenset({"range", "triton.language.range"})
 FACTS = frozenset({"dtype", "type", "shape"})       # of a tile, whatever it holds
 
@@ -86,11 +87,14 @@ class Event:
     conditions: frozenset[str] = frozenset()
     flags: frozenset[str] = frozenset()
     inner: bool = False
+    names: frozenset[str] = frozenset()     # that occur in it
 
     def at(self, node: cst.CSTNode, condition: str = "", folds: bool = False, inner: bool = False) -> Event:
         """That of a node where this one stands, under one more condition."""
         more = frozenset({condition} if condition else ())
-        return Event(node, self.conditions | more, self.flags | more if folds else self.flags, self.inner or inner)
+        names = () if isinstance(node, BLOCKS) else (n.value for n in find(node, cst.Name))
+        return Event(node, self.conditions | more, self.flags | more if folds else self.flags, self.inner or inner,
+                     frozenset(names))
 
 
 def events(kernel: Kernel, loop: cst.For) -> list[Event]:
