@@ -1,4 +1,4 @@
-"""ASC218: what has no closed form is reported with its reason where the pointer is read after the loop, and only there."""
+"""ASC218: where a pointer is read after a loop that has no closed form, and only there, the reason is reported."""
 from __future__ import annotations
 
 import textwrap
