@@ -10,10 +10,11 @@ from typing import Annotated
 import typer
 
 from migrate import __version__, cli_gate, cli_port
-from migrate.errors import MigrateError
+from migrate.errors import MigrateError, UsageError
 from migrate.report.snapshots import download_bars, print_snapshots
 from upstream_snapshots import sync
 
+NEEDED_TO_RUN = ("torch", "triton", "numpy", "xdsl", "einops", "packaging")
 RECURSION = 3000        # LibCST writes code by recursion: a sum of 500 terms needs more than Python's 1000
 
 app = typer.Typer(
@@ -121,6 +122,12 @@ def main() -> None:
     except MigrateError as error:
         print(f"migrate: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except ModuleNotFoundError as error:
+        if error.name not in NEEDED_TO_RUN:
+            raise
+        print(f"migrate: this runs kernels, and needs {error.name}, which is not installed here: pip install "
+              "'triton-ascend-migrate[cpu]', or pip install -e '.[cpu]' in a clone", file=sys.stderr)
+        sys.exit(UsageError.exit_code)
     except RecursionError:
         print("migrate: an expression is nested too deeply", file=sys.stderr)
         sys.exit(MigrateError.exit_code)

@@ -64,6 +64,10 @@ def check(
     """
     if trace and reduce:
         raise UsageError("--trace and --reduce: one at a time")
+    for name, given in (("--format", format is not Format.text), ("--all-targets", all_targets),
+                        ("--explain-cost", explain_cost), ("--baseline", baseline)):
+        if given and (trace or reduce):
+            raise UsageError(f"{name} is for the compiler's verdict, not for {'--trace' if trace else '--reduce'}")
     if trace:
         from migrate.vnpu import trace_command  # needs numpy, which a person who only ports may not have
 

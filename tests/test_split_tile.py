@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from migrate import engine
@@ -637,6 +637,7 @@ def child() -> Iterator[subprocess.Popen[str]]:
 def test_random_kernels_compute_the_same_in_parts(child: subprocess.Popen[str],
                                                   program: tuple[str, bool, dict[str, Any]]) -> None:
     text, exact, inputs = program
+    assume(any("128" in str(shape) or "256" in str(shape) for name, shape in inputs.items() if name != "K"))
     length = inputs.get("K") or (256 if "256" in text else 128)
     word = "K" if "K: tl.constexpr" in text else str(length)
     outcome = port(text, word, K=length)

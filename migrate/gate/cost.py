@@ -2,10 +2,9 @@
 
 Counts are facts of the text: bytes each DMA pipe moves, calls of vector and cube functions, rounds of scalar
 loops, handshakes between cube and vector cores. `cycles` is a model, for ranking lines within a kernel and
-nothing more: 32 bytes a cycle for DMA and 100 cycles to start one, one element a cycle where elements are moved
-one by one, 256 bytes a cycle for vector work and 20 to start it, 16x16x16 float16 products a cycle on the cube
-(a quarter of that in float32), 100 cycles for a scalar read of global memory, 4 for one of the Unified Buffer.
-Pipes run side by side on a core; their sum is no time.
+nothing more, with the constants of migrate/vnpu/cost_model.py, and one element a cycle where elements are moved one
+by one. It does not know which functions take several passes over their data: `check --trace` does, and where the two
+rank lines otherwise, that is the better one. Pipes run side by side on a core; their sum is no time.
 """
 from __future__ import annotations
 
@@ -18,6 +17,7 @@ from typing import Any
 from migrate.gate import hivm
 from migrate.gate.result import Place
 from migrate.gate.symbolic import Expr, const, make
+from migrate.vnpu import cost_model
 
 PIPES = ("MTE2", "MTE1", "MTE3", "FIXP")   # GM->UB/L1, L1->L0, UB->GM, L0C->GM
 
@@ -176,7 +176,7 @@ class _Reader:
         if not pipe:
             line.vector_calls[name] = line.vector_calls.get(name, 0) + rounds
             widest = max((self._bytes(v) for v in views), default=0)
-            line.cycles += rounds * (20 + widest // 256)
+            line.cycles += rounds * (cost_model.VECTOR_START + widest // cost_model.VECTOR_BYTES)
             return
         amount = min((n for n in (self._bytes(v) for v in views[:2]) if n), default=0)
         outside = next((v for v, where in zip(views, spaces, strict=True) if where == "gm"), None)
@@ -186,9 +186,9 @@ class _Reader:
         stride = self.values.last_stride(outside) if outside is not None else 1
         if stride != 1:
             _note(line.kinds, "strided" if stride != "run-time" else "strided (run-time stride)")
-            line.cycles += rounds * (100 + amount // max(1, hivm.element_bits(views[0].type) // 8))
+            line.cycles += rounds * (cost_model.MOVE_START + amount // max(1, hivm.element_bits(views[0].type) // 8))
         else:
-            line.cycles += rounds * (100 + amount // 32)
+            line.cycles += rounds * (cost_model.MOVE_START + amount // cost_model.MOVE_BYTES)
         if extracted:
             _note(line.kinds, "row by row")
 
@@ -204,8 +204,7 @@ class _Reader:
         sizes = [self.values.expr(v).evaluate(self.known) for v in op.operands if str(v.type) == "index"][:3]
         if len(sizes) == 3 and None not in sizes:
             m, k, n = sizes  # type: ignore[assignment]
-        wide = 4 if hivm.element_bits(views[0].type) == 32 else 1
-        line.cycles += rounds * (20 + wide * -(-m // 16) * -(-k // 16) * -(-n // 16))
+        line.cycles += rounds * int(cost_model.product(m, k, n, hivm.element_bits(views[0].type)))
 
     def _scalar_loop(self, op: Any, place: Place | None, times: Expr, rounds: int) -> None:
         body = list(op.body.blocks[0].ops)
@@ -220,7 +219,7 @@ class _Reader:
             outside = hivm.space(memory.type) == "gm"
             if outside:
                 _note(line.kinds, "element by element")
-            line.cycles += rounds * (100 if outside else 4)
+            line.cycles += rounds * (cost_model.SCALAR_GLOBAL if outside else cost_model.SCALAR)
         for other in body:
             if other.name.startswith("arith.") and other.name not in ("arith.constant", "arith.index_cast"):
                 _note(line.scalar_ops, other.name.removeprefix("arith."))

@@ -286,8 +286,9 @@ def compiled(step: Step, cost: Cost | None, ttir: Ttir) -> Iterator[Diagnosis]:
     for line in cost.lines:
         for function in line.unlinked:
             yield Diagnosis("unlinkable-call", "error", f"the HIVM calls {function}, which the compiler's own library "
-                            "does not have: nothing can link it", "another form of this line; the compiler's authors "
-                            "should hear of it", Place(line.file, line.line) if line.line else None)
+                            "does not have: nothing can link it", "another form of this line: a product that is "
+                            "carried into itself goes through memory (migrate explain feedback-through-memory)",
+                            Place(line.file, line.line) if line.line else None)
         if line.unplanned:
             yield Diagnosis("unplanned-buffer", "warning", f"{line.unplanned} buffers of a core were given no address: "
                             "the memory planner left them out", "report it to the compiler's authors",

@@ -25,7 +25,7 @@ def run(targets: Sequence[str], device: str, seed: int, format: str, dtypes: Seq
     virtual = _virtual(device, npu, programs)
     operators = list({found.name: found for name in targets for found in target.find(name)}.values())
     _known("dtype", dtypes, {short(dtype) for operator in operators for dtype in operator.dtypes})
-    _known("case", cases, {case.name for operator in operators for case in operator.cases})
+    cases = _named(cases, {case.name for operator in operators for case in operator.cases})
     console = Console(file=sys.stderr)
     if runtime.why_not(device) is None:
         target.prepare(operators, lambda text: print(f"migrate: {text}", file=sys.stderr))
@@ -52,6 +52,15 @@ def _virtual(device: str, npu: str, programs: str) -> Virtual | None:
     if found.family == "A5":
         raise UsageError(f"{found.name}: the virtual NPU does not read the HIVM of the 950 family")
     return Virtual(found.name, parse_programs(programs) if programs else None)
+
+
+def _named(asked: Sequence[str], known: set[str]) -> list[str]:
+    """The cases of these names, else those whose names contain them, as `migrate check --case` takes it."""
+    found = [name for word in asked for name in ([word] if word in known else sorted(k for k in known if word in k))]
+    for word in asked:
+        if not any(word in name for name in found):
+            raise UsageError(f"no case matches {word!r}; there are {'; '.join(sorted(known))}")
+    return found
 
 
 def _known(what: str, asked: Sequence[str], known: set[str]) -> None:

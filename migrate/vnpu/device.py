@@ -27,7 +27,7 @@ from migrate.gate import compiler, diagnose, process, targets, toolchain
 from migrate.gate.result import Outcome
 from migrate.gate.toolchain import Toolchain
 from migrate.gate.ttir import Ttir
-from migrate.vnpu.core import SharedMemory
+from migrate.vnpu.core import ATOMIC, SharedMemory
 from migrate.vnpu.findings import Finding
 from migrate.vnpu.load import load
 from migrate.vnpu.machine import Machine, Options, Run, Tensor
@@ -107,13 +107,13 @@ class Device:
 
     def written(self, tensor: Any) -> Any:
         """Which elements of a tensor the launches wrote since this was asked of it last; known where not all programs
-        are run. A boolean tensor."""
+        are run. What was updated atomically does not count: other programs have their share in it. A boolean tensor."""
         import torch
 
         memory = self._written.pop(tensor.untyped_storage().data_ptr(), None)
         if memory is None or memory.wrote is None:
             return torch.zeros(tensor.shape, dtype=torch.bool)
-        cells = torch.from_numpy(memory.wrote != 0)
+        cells = torch.from_numpy((memory.wrote != 0) & (memory.wrote & ATOMIC == 0))
         scale = tensor.element_size() // memory.grain
         return cells.as_strided(tensor.shape, [s * scale for s in tensor.stride()],
                                 memory.margin // memory.grain + tensor.storage_offset() * scale)

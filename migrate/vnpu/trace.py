@@ -160,9 +160,10 @@ def chrome(made: Timeline, title: str) -> dict[str, Any]:
         if wait.giver:      # an arrow from the call that was waited for
             arrow = {"name": "wait", "cat": "wait", "id": k}
             giver = wait.giver
+            end = round(wait.end) - 1       # within the wait, and not before the arrow begins
             events.append({**arrow, "ph": "s", **rows[giver.core, giver.pipe],
-                           "ts": round((giver.start + giver.end) / 2)})
-            events.append({**arrow, "ph": "f", "bp": "e", **row, "ts": round(wait.start)})
+                           "ts": min(round((giver.start + giver.end) / 2), end)})
+            events.append({**arrow, "ph": "f", "bp": "e", **row, "ts": end})
     return {"traceEvents": events, "displayTimeUnit": "ms", "otherData": {"title": title, "times": A_MODEL}}
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
+from math import prod
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,8 @@ def run(names: Sequence[str], out: Path, toolchain: Toolchain, *, target: str = 
         out.write_text(json.dumps(trace.chrome(made, title)))
     except OSError as error:
         raise MigrateError(f"{out}: cannot write the trace: {error.strerror}") from error
+    if prod(longest.grid) > 1:
+        yield "the other programs of the grid were not run, and not checked: --reduce FOLDER runs all of them"
     if len(runs) > 1:
         others = ", ".join(dict.fromkeys(run.kernel for run in runs if run is not longest))
         yield f"{len(runs)} launches in this case; the longest is shown, not {others or 'the others of this kernel'}"

@@ -68,7 +68,7 @@ class ZeroColumns(Rule):
     id = "ASC216"
     name = "zero-columns"
     summary = "columns of a product that were not loaded are set to zero where something reads them"
-    safety = Safety.SAFE
+    safety = Safety.REVIEW
     phase = 3
     triggers = ("dot(",)
     references = (
@@ -216,7 +216,7 @@ class _Products:
 
     def run(self) -> None:
         sums: dict[cst.CSTNode, list[tuple[Sum, cst.Call]]] = {}
-        for product, readers in self.ragged.readers.items():
+        for product, readers in sorted(self.ragged.readers.items(), key=lambda found: self.tree.span(found[0])):
             shape = tiles(self.kernel).of(product).shape
             if shape and shape[-1].isdigit() and int(shape[-1]) <= FRACTAL:
                 continue

@@ -15,6 +15,10 @@ WARNINGS = {"atomic-result-used", "carried-product", "flat-index", "int64-lanes"
             "scan-combine", "strided-access"}
 
 
+# with the option that makes it compile, its last copy is one that the compiler's library does not have
+ALSO = {"carried-product": ["unlinkable-call"]}
+
+
 @pytest.fixture(scope="module")
 def result(chain: Toolchain) -> Result:
     return run(chain, FILES)
@@ -29,13 +33,13 @@ def test_is_diagnosed_by_name(result: Result, file: Path) -> None:
     name = file.stem.replace("_", "-")
     verdicts = [v for v in result.verdicts if v.unit == file.name]
     found = [d for v in verdicts for d in v.diagnoses if d.severity != "note"]
-    assert {d.name for d in found} == {name}
+    assert {d.name for d in found} == {name, *ALSO.get(name, ())}
     marked = [n for n, line in enumerate(file.read_text().splitlines(), 1) if "# flaw" in line]
     if marked:
-        assert [d.place.line for d in found if d.place] == marked
+        assert sorted({d.place.line for d in found if d.place}) == marked
         assert all(d.place and Path(d.place.file) == file for d in found)
     outcomes = {v.outcome for v in verdicts}
-    if name in WARNINGS:
+    if name in WARNINGS and name not in ALSO:
         assert outcomes == {Outcome.OK}
     else:
         assert any(o.bad for o in outcomes) and Outcome.OK not in outcomes

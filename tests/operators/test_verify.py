@@ -75,7 +75,7 @@ def test_text_names_seed_oracle_and_errors(migrate):
     (["nope"], "no operator 'nope'; there are "),
     (["nope.py"], "no operator runs the port of 'nope.py'; the catalogue has ports of fla/"),
     (["bwd_segsum_dadt", "--dtype", "int8"], "no dtype 'int8'"),
-    (["bwd_segsum_dadt", "--case", "nope"], "no case 'nope'"),
+    (["bwd_segsum_dadt", "--case", "nope"], "no case matches 'nope'"),
 ])
 def test_usage(arguments, message, migrate):
     code, out, errors = migrate(*arguments)

@@ -63,9 +63,10 @@ def test_the_file_keeps_the_rules_of_the_format(npu: device.Device, monkeypatch:
     ends = {event["id"]: event for event in events if event["ph"] == "f"}
     assert starts and starts.keys() == ends.keys()
     for event in starts.values():
-        assert any(begin < event["ts"] < end for begin, end in rows[event["pid"], event["tid"]])
+        assert any(begin <= event["ts"] < end for begin, end in rows[event["pid"], event["tid"]])
     for event in ends.values():
-        assert event["bp"] == "e" and any(begin == event["ts"] for begin, _ in rows[event["pid"], event["tid"]])
+        assert event["bp"] == "e" and event["ts"] >= starts[event["id"]]["ts"]
+        assert any(begin <= event["ts"] < end for begin, end in rows[event["pid"], event["tid"]])
 
 
 def test_calls_name_their_line_bytes_and_addresses(npu: device.Device, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,6 +73,28 @@ def test_a_finding_fails_a_case_whose_numbers_are_right(npu: device.Device) -> N
     assert (result.verdict, result.launches, result.programs) == (Verdict.PASSED, 1, 1)
 
 
+def test_programs_that_others_depend_on(npu: device.Device, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where not all programs are run, what they add up together, and what a second launch makes, is not compared."""
+    monkeypatch.setattr(npu, "settings", device.Settings(options=Options(programs=(0,)), strict=False))
+    monkeypatch.setattr(trial_module, "device_of_launches", lambda: npu)
+
+    def adding(**inputs: Any) -> Any:
+        dz, scaled = right(**inputs)
+        kernels.adds_up[(2,)](torch.randn(2, 32), dz.flatten(), BLOCK=32)
+        return dz, scaled
+
+    def twice(**inputs: Any) -> Any:
+        dz, scaled = right(**inputs)
+        for out in (dz, scaled):
+            kernels.same_place[(1,)](torch.randn(1, 32), out.flatten(), BLOCK=32)
+        return dz, scaled
+
+    for wrapper in (adding, twice):
+        result = trial(wrapper)
+        assert result.verdict is Verdict.NOT_TRIED and "depends on programs that were not run" in result.reason
+        assert not result.outputs
+
+
 def test_right_numbers_that_no_kernel_made(npu: device.Device) -> None:
     result = trial(right)
     assert result.verdict is Verdict.NOT_TRIED and result.reason.startswith("no kernel was launched")
