@@ -7,6 +7,7 @@ contract from anywhere. The catalogue imports no triton.
 """
 from __future__ import annotations
 
+import difflib
 import importlib
 import importlib.util
 import inspect
@@ -323,7 +324,14 @@ def get(name: str) -> Operator:
     try:
         return operators()[name]
     except KeyError:
-        raise KeyError(f"no operator {name!r}; there are {', '.join(operators())}") from None
+        raise KeyError(unknown(name)) from None
+
+
+def unknown(name: str) -> str:
+    """What is said of a name that no operator has: those that are like it, else all."""
+    near = difflib.get_close_matches(name, operators(), n=3)
+    return f"no operator {name!r}; " + (f"did you mean {' or '.join(near)}?" if near else
+                                        f"there are {', '.join(operators())}")
 
 
 def seeded(seed: int) -> Callable[..., torch.Tensor]:

@@ -234,6 +234,8 @@ class _Operators:
 
     def unit(self, name: str, among: dict[str, dict[str, Any]] | None = None) -> Unit:
         known = self._all() if among is None else among
+        if name not in known and (port := self.catalogue().get(name, {}).get("port")):
+            raise UsageError(f"{name} is checked with the file that it comes from: {Path(port['place']).name}")
         if name not in known:
             raise UsageError(f"{name!r} is neither a file nor an operator; operators: {', '.join(known) or 'none'}")
         operator = known[name]

@@ -25,7 +25,7 @@ def find(target: str) -> list[Operator]:
         if path.is_file() and "\nOPERATOR = " in path.read_text(encoding="utf-8"):
             return [catalog.from_file(path.resolve())]
         return _running(target, [operator for operator in known.values() if operator.port])
-    raise UsageError(f"no operator {target!r}; there are {', '.join(known)}, and 'all'")
+    raise UsageError(catalog.unknown(target))
 
 
 def _running(target: str, operators: list[Operator]) -> list[Operator]:
