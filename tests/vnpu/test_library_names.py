@@ -11,7 +11,7 @@ from migrate.vnpu.library import Unknown, find
 HERE = Path(__file__).parent
 
 # called in the final HIVM (bishengir-compile 1.2.0) of the kernels of mamba-ssm 2.3.2.post1's ports and of our own
-# operators, as the gate's and the catalogue's cases launch them: 38 kernels, 1,256 launches that compile
+# operators, as the gate's and the catalogue's cases launch them
 IN_MAMBA = (HERE / "library_names.txt").read_text().split()
 
 # what the value tests call, by name: each name is a parameter of one of them
