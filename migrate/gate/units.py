@@ -161,15 +161,15 @@ def _case_files(path: Path) -> Iterator[Path]:
 
 def _tree(path: Path) -> ast.Module:
     try:
-        return ast.parse(path.read_text())
-    except (SyntaxError, UnicodeDecodeError):
+        return ast.parse(path.read_bytes())     # which heeds what the file says of its encoding
+    except SyntaxError:
         return ast.Module([], [])
 
 
 def read_source(path: Path) -> Source:
     """The kernels of a file. A jit function that returns a value, or that another one calls, is a helper."""
     try:
-        tree = ast.parse(path.read_text(), str(path))
+        tree = ast.parse(path.read_bytes(), str(path))
     except SyntaxError as error:
         return Source(error=error)
     jitted = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)

@@ -361,6 +361,8 @@ class LoopIndexAddress(Rule):
                     child is not up.body or not constness.folds(up.test))):
                 raise NoClosedForm("it is advanced under a condition")
             if isinstance(up, cst.If):
+                if {n for n, _, _ in bindings(loop)} & {n.value for n in find(up.test, cst.Name)}:
+                    raise NoClosedForm("the condition that it is advanced under is made in the loop")
                 guard.insert(0, code(up.test))
             child = up
         return tuple(guard)

@@ -361,6 +361,10 @@ class HalvesNotPairs(Rule):
         rows, columns = tuple(edit.code(s) for s in sizes[:-1]), edit.code(sizes[-1])
         texts = [self._size(kernel, size) for size in sizes]
         shapes = [tiles(kernel).of(part).shape for part in parts]
+        if shapes[0] != shapes[1] and not all(shape is None or _fits(shape, texts) for shape in shapes):
+            return "its operands are not laid out as half of what it makes"
+        if () in shapes:
+            return "its operands are no tiles"
         halves = [edit.code(part) for part in parts]
         if not all(shape and list(shape[:-1]) == texts[:-1] and _twice(shape[-1]) == texts[-1] for shape in shapes):
             # tl.join broadcasts what it is given; two tiles of one shape may become one of another
@@ -494,6 +498,12 @@ def _twice(half: str) -> str:
     if whole != half and whole.isidentifier():
         return whole
     return f"2 * {half}" if half.isidentifier() else f"2 * ({half})"
+
+
+def _fits(shape: Sequence[str], made: Sequence[str]) -> bool:
+    """Whether a tile is broadcast to half the columns of what is made, or has them."""
+    return len(shape) == len(made) and all(one in ("1", other) for one, other in zip(shape[:-1], made[:-1], strict=True)
+                                           ) and (shape[-1] == "1" or _twice(shape[-1]) == made[-1])
 
 
 def _half(whole: str) -> str:
