@@ -53,12 +53,18 @@ def check(units: Sequence[Unit], toolchain: Toolchain, settings: Settings,
                                               use_cache=settings.use_cache, progress=progress)
     _known_case(settings.only, [found for some in records.values() for found in some])
     judge = _Judge(toolchain, settings, progress)
+    process.interrupted.clear()
     with ThreadPoolExecutor(settings.jobs) as pool:
         jobs = []
-        for target in chosen:
-            for found in records[profile(target)]:
-                jobs += [pool.submit(job) for job in judge.jobs(found, target)]
-        verdicts = [verdict for job in jobs for verdict in job.result()]
+        try:
+            for target in chosen:
+                for found in records[profile(target)]:
+                    jobs += [pool.submit(job) for job in judge.jobs(found, target)]
+            verdicts = [verdict for job in jobs for verdict in job.result()]
+        except KeyboardInterrupt:
+            process.interrupted.set()
+            pool.shutdown(cancel_futures=True)
+            raise
     verdicts = _settle_configs(verdicts)
     real = assembler(chosen[0].assembler)
     return Result(verdicts, [t.name for t in chosen], toolchain.versions,

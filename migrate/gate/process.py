@@ -13,12 +13,15 @@ import resource
 import signal
 import subprocess
 import tempfile
+import threading
 import time
 import traceback
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+# set while the user's Ctrl-C is answered: what other threads run ends, and they begin nothing more
+interrupted = threading.Event()
 _TICKS = os.sysconf("SC_CLK_TCK")
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
@@ -56,6 +59,10 @@ class Finished:
     def crashed(self) -> bool:
         """Died of a signal of its own making, directly or behind a shell."""
         return not self.killed and (self.returncode < 0 or self.returncode in (134, 135, 136, 139))
+
+
+class Interrupted(Exception):
+    """Raised in threads, when the user has interrupted the main one."""
 
 
 @dataclass
@@ -115,6 +122,8 @@ def run(argv: Sequence[str | os.PathLike[str]], limits: Limits, *, env: Mapping[
     `progress` is asked at every poll; whenever its answer changes, the time limit starts anew. That suits
     a worker that goes through many steps and says so.
     """
+    if interrupted.is_set():
+        raise Interrupted
     with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as err:
         child = subprocess.Popen([os.fspath(a) for a in argv], stdin=subprocess.DEVNULL, stdout=out, stderr=err,
                                  env=env, cwd=cwd, start_new_session=True)
@@ -140,6 +149,8 @@ def run(argv: Sequence[str | os.PathLike[str]], limits: Limits, *, env: Mapping[
                 killed = usage.over(limits, cpu_start, wall_start)
                 if killed:
                     break
+                if interrupted.is_set():
+                    raise Interrupted
                 time.sleep(pause)
                 pause = min(0.1, pause * 1.5)
         finally:
