@@ -14,6 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from migrate.errors import MigrateError
+
 FORMAT = "1"   # part of every key; raise it when the meaning of an entry changes
 
 
@@ -29,6 +31,10 @@ def key(*parts: Any) -> str:
         text = part if isinstance(part, str) else json.dumps(part, sort_keys=True, default=str)
         digest.update(f"{len(text)}:".encode() + text.encode())
     return digest.hexdigest()
+
+
+class Unwritable(MigrateError):
+    """The folder of the cache is full, or not ours to write."""
 
 
 class Entries:
@@ -49,8 +55,14 @@ class Entries:
             return None
 
     def put(self, name: str, result: dict[str, Any], files: dict[str, Path | str]) -> Path:
-        """Store an entry; `files` are texts, or files to copy."""
-        path = self.path(name)
+        """Store an entry; `files` are texts, or files to copy. Raises Unwritable."""
+        try:
+            return self._put(self.path(name), result, files)
+        except OSError as error:
+            raise Unwritable(f"{error.filename or self.root}: cannot write the cache: {error.strerror}; MIGRATE_CACHE "
+                             "names another folder") from error
+
+    def _put(self, path: Path, result: dict[str, Any], files: dict[str, Path | str]) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         made = Path(tempfile.mkdtemp(prefix=".new-", dir=path.parent))
         try:

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch.overrides import TorchFunctionMode
 
+from migrate.gate.cache import Unwritable
 from migrate.verify.compare import compare
 from migrate.verify.result import CaseResult, OutputResult, Verdict
 from migrate.vnpu.device import Device, NotCompiled
@@ -45,7 +46,7 @@ def try_case(operator: Operator, case: Case, dtype: torch.dtype, device: str, se
         with EmptyIsNan():
             got = operator.results(run(**there), there)
         runtime.wait(device)
-    except NotCompiled as error:
+    except (NotCompiled, Unwritable) as error:
         return result(Verdict.NOT_TRIED, str(error), [], None)
     except Exception as error:
         return result(Verdict.FAILED, f"{type(error).__name__}: {error}", [], None)
