@@ -418,7 +418,8 @@ class _Masks:
             return not isinstance(node.operator, (cst.Add, cst.Subtract)) or (
                 self._number(node.left, seen) and self._number(node.right, seen))
         if not isinstance(node, cst.Name) or node.value in seen or len(seen) > DEPTH:
-            return isinstance(node, cst.Comparison)
+            return isinstance(node, cst.Comparison) or (
+                isinstance(node, cst.Call) and calls(self.source, node, "load"))
         made = self.made.get(node.value, [])
         if node.value in self.kernel.params:
             return node.value in self.factors
