@@ -8,7 +8,7 @@ import libcst as cst
 from migrate import edit
 from migrate.analysis.control import bindings
 from migrate.analysis.kernels import Kernel, match_args
-from migrate.analysis.tiles import INTS, Tiles, calls, tiles
+from migrate.analysis.tiles import INTS, NUMBER, Tiles, calls, tiles
 from migrate.edit import code
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.tree import Edit, find
@@ -18,6 +18,7 @@ FLIPPED: dict[type[cst.BaseCompOp], type[cst.BaseCompOp]] = {
     cst.LessThan: cst.GreaterThan, cst.LessThanEqual: cst.GreaterThanEqual, cst.GreaterThan: cst.LessThan,
     cst.GreaterThanEqual: cst.LessThanEqual}
 BOUNDS = (cst.LessThan, cst.LessThanEqual, cst.GreaterThanEqual, cst.Equal)     # those that the compiler reads
+ARITHMETIC = (cst.Add, cst.Subtract, cst.Multiply, cst.FloorDivide, cst.Modulo)
 HANDED_ON = ("multiple_of", "max_contiguous", "max_constancy", "expand_dims")
 SIGNED = {name for name in INTS if name[0] == "i"} - {"int1"}
 DEPTH = 12                                      # of names that stand for names
@@ -34,8 +35,9 @@ class MaskBounds(Rule):
     and throws away what the mask does not want; a store reads the whole tile, and writes it back. Values are right,
     what is read is not there. So `at > 0` is written `at >= 1`, `n > at` is `at < n`, and `at - 1` is `at + -1`.
 
-    A load of a scalar is made whatever its mask says. Its offset becomes 0 where the mask is false:
-    `tl.load(p - step, mask=c >= 1)` reads `p - tl.where(c >= 1, step, 0)`. That is in bounds where `p` is.
+    A load of a scalar is made whatever its mask says. What is added to its pointer becomes 0 where the mask is false:
+    `tl.load(p - step, mask=c >= 1)` reads `p - tl.where(c >= 1, step, 0)`. That is in bounds where `p` is. Of several
+    terms each becomes 0 for itself, since a sum of them may not be an int32.
 
     Both cost nothing that a model of the core would notice, where clamping the indices of a tile
     (`tl.maximum(at - 1, 0)`) makes a loop over its elements.
@@ -45,7 +47,10 @@ class MaskBounds(Rule):
       masks. They pick elements rather than bound a transfer.
     * `tile > scalar` where the scalar is no literal: one more than it may not be an int32. Reported, where the rest of
       the mask is readable.
-    * masked loads of a scalar from a pointer to which nothing is added, or under a mask that calls something. Reported.
+    * tiles from which something is subtracted that may be a boolean or a narrow integer: `-flag` is not what is added.
+    * masked loads of a scalar from a pointer to which nothing is added, or under a mask that calls something, or where
+      the pointer may not be the first term. Reported.
+    * masks of scalars that are parameters: they may be None.
     * pointers and masks of which it does not know that they are tiles or scalars.
     """
 
@@ -211,6 +216,11 @@ class _Masks:
         self.sizes = {name for name, p in kernel.params.items() if p.constexpr} & {
             arg.value.value for call in find(kernel.node.body, cst.Call) if calls(self.source, call, "arange")
             for arg in call.args if isinstance(arg.value, cst.Name)}
+        self.factors = {side.value for product in find(kernel.node.body, cst.BinaryOperation)
+                        if isinstance(product.operator, (cst.Multiply, cst.FloorDivide, cst.Modulo))
+                        for side in (product.left, product.right) if isinstance(side, cst.Name)}
+        self.helper = any(isinstance(call.func, cst.Name) and call.func.value == kernel.node.name.value
+                          for other in self.source.kernels.values() for call in find(other.node.body, cst.Call))
         self.done: set[cst.CSTNode] = set()
 
     def run(self) -> None:
@@ -295,8 +305,8 @@ class _Masks:
         elif operator not in BOUNDS:
             return False
         if operator is not type(target.operator) or tile is not part.left:
-            edits[part] = part.with_changes(left=_plain(tile), comparisons=[target.with_changes(
-                operator=operator(), comparator=_plain(scalar))])
+            edits[part] = part.with_changes(left=_operand(tile), comparisons=[target.with_changes(
+                operator=operator(), comparator=_operand(scalar))])
             for node in list(edits):            # the new comparison holds the tile as it was: one edit, then the next
                 if node is not part and node in set(find(part, cst.BinaryOperation)):
                     del edits[node]
@@ -312,8 +322,7 @@ class _Masks:
                 made) and all([v is not None and self._integer(v, (*seen, node.value)) for v in made]))
         if isinstance(node, cst.Subscript):
             return self._integer(node.value, seen)
-        return isinstance(node, cst.BinaryOperation) and isinstance(
-            node.operator, (cst.Add, cst.Subtract, cst.Multiply, cst.FloorDivide, cst.Modulo)) and self._integer(
+        return isinstance(node, cst.BinaryOperation) and isinstance(node.operator, ARITHMETIC) and self._integer(
             node.left, seen) and self._integer(node.right, seen)
 
     def _sum(self, tile: cst.BaseExpression, edits: dict[cst.CSTNode, Edit], seen: Sequence[str]) -> bool:
@@ -332,7 +341,8 @@ class _Masks:
         if isinstance(tile, cst.BinaryOperation) and isinstance(tile.operator, cst.Add):
             return self._sum(tile.left, edits, seen) and self._sum(tile.right, edits, seen)
         if isinstance(tile, cst.BinaryOperation) and isinstance(tile.operator, cst.Subtract):
-            if self.tiles.of(tile.right).shape != () or not self._sum(tile.left, edits, seen):
+            if self.tiles.of(tile.right).shape != () or not self._negatable(tile.right, ()) or not self._sum(
+                    tile.left, edits, seen):
                 return False
             inner = {node for node in edits if node in set(find(tile.left, cst.BinaryOperation))}
             if not inner:                       # else the inner one first; this one in the next round
@@ -348,10 +358,28 @@ class _Masks:
                 tile.args[0].value, edits, seen)
         return False
 
+    def _negatable(self, node: cst.BaseExpression, seen: Sequence[str]) -> bool:
+        """Whether adding `-node` is subtracting it: not so for booleans, and for integers narrower than the tile."""
+        if isinstance(node, cst.Integer) or self.tiles.of(node).dtype in ("int32", "int64"):
+            return True
+        if isinstance(node, cst.UnaryOperation):
+            return isinstance(node.operator, cst.Minus) and self._negatable(node.expression, seen)
+        if isinstance(node, cst.BinaryOperation):
+            return isinstance(node.operator, ARITHMETIC) and self._negatable(node.left, seen) and self._negatable(
+                node.right, seen)
+        if not isinstance(node, cst.Name) or node.value in seen or len(seen) > DEPTH:
+            return False
+        made = self.made.get(node.value, [])
+        if node.value in self.kernel.params:
+            known = self.kernel.params[node.value].constexpr or not self.helper
+        else:
+            known = bool(made) or self.tiles.of(node).kind == NUMBER
+        return known and all([v is not None and self._negatable(v, (*seen, node.value)) for v in made])
+
     # Masked loads of scalars
 
     def _scalar(self, call: cst.Call, pointer: cst.BaseExpression, mask: cst.BaseExpression) -> None:
-        if isinstance(mask, cst.Name) and mask.value in ("True", "None"):
+        if self._absent(mask, ()):
             return
         base, terms = self._terms(pointer)
         text, tl = code(mask), self.source.language
@@ -363,10 +391,39 @@ class _Masks:
             self.rule.report(call, f"{where}: see that `{code(base)}` may be read in either case")
         elif any(True for _ in find(mask, cst.Call)):
             self.rule.report(call, f"{where}: give the mask a name, or see that the address may be read in either case")
-        else:
-            sign, offset = _offset(terms)
-            new = edit.expression(f"{code(base)} {sign} {tl}.where({text}, {offset}, 0)")
+        elif any(sign == "+" and not self._number(term, ()) for sign, term in terms):
+            self.rule.report(call, f"{where}: see that the address may be read in either case")
+        else:                                   # each term for itself: pointers are wider than a sum of int32
+            new = edit.expression(" ".join([code(base), *(
+                f"{sign} {tl}.where({text}, {code(_plain(term))}, 0)" for sign, term in terms)]))
             self.rule.replace(pointer, new, f"{where}: where it does not, `{code(base)}` is read")
+
+    def _absent(self, mask: cst.BaseExpression, seen: Sequence[str]) -> bool:
+        """Whether a mask may be None, or is True."""
+        if isinstance(mask, cst.IfExp):
+            return self._absent(mask.body, seen) or self._absent(mask.orelse, seen)
+        if not isinstance(mask, cst.Name):
+            return False
+        if mask.value in self.kernel.params or mask.value in seen or len(seen) > DEPTH:
+            return True
+        return any([value is None or self._absent(value, (*seen, mask.value))
+                    for value in self.made.get(mask.value, [None])])
+
+    def _number(self, node: cst.BaseExpression, seen: Sequence[str]) -> bool:
+        """Whether a term of an address is known to be no pointer, so that the pointer stands on its left."""
+        value = self.tiles.of(node)
+        if value.kind == NUMBER or value.dtype in INTS or isinstance(node, (cst.Integer, cst.UnaryOperation)):
+            return True
+        if isinstance(node, cst.BinaryOperation):
+            return not isinstance(node.operator, (cst.Add, cst.Subtract)) or (
+                self._number(node.left, seen) and self._number(node.right, seen))
+        if not isinstance(node, cst.Name) or node.value in seen or len(seen) > DEPTH:
+            return isinstance(node, cst.Comparison) or (
+                isinstance(node, cst.Call) and calls(self.source, node, "load"))
+        made = self.made.get(node.value, [])
+        if node.value in self.kernel.params:
+            return node.value in self.factors
+        return bool(made) and all([v is not None and self._number(v, (*seen, node.value)) for v in made])
 
     def _terms(self, pointer: cst.BaseExpression) -> tuple[cst.BaseExpression, list[tuple[str, cst.BaseExpression]]]:
         """An address, as a pointer and what is added to it (`+`) or subtracted (`-`), in order."""
@@ -375,17 +432,6 @@ class _Masks:
             terms.insert(0, ("+" if isinstance(pointer.operator, cst.Add) else "-", pointer.right))
             pointer = pointer.left
         return pointer, terms
-
-
-def _offset(terms: list[tuple[str, cst.BaseExpression]]) -> tuple[str, str]:
-    """A sign, and what it stands before."""
-    (sign, first), *rest = terms
-    if sign == "-" and rest:
-        return "+", " ".join([f"-{code(first if edit.is_atom(first) else edit.parenthesised(first))}",
-                              *(f"{s} {code(term)}" for s, term in rest)])
-    if not rest and len(first.lpar) == 1:
-        return sign, code(_plain(first))
-    return sign, " ".join([code(first), *(f"{s} {code(term)}" for s, term in rest)])
 
 
 def _negative(node: cst.BaseExpression) -> bool:
@@ -407,3 +453,10 @@ def _negated(node: cst.BaseExpression) -> cst.BaseExpression:
 def _plain(node: cst.BaseExpression) -> cst.BaseExpression:
     """Without brackets around it."""
     return node.with_changes(lpar=[], rpar=[])
+
+
+def _operand(node: cst.BaseExpression) -> cst.BaseExpression:
+    """Without brackets, where it needs none as an operand of a comparison: brackets may hold a line break."""
+    simple = isinstance(node, (cst.Name, cst.Integer, cst.Float, cst.Call, cst.Subscript, cst.Attribute)) or (
+        isinstance(node, cst.BinaryOperation) and isinstance(node.operator, ARITHMETIC)) or _negative(node)
+    return _plain(node) if simple and "\n" not in code(node) else node
