@@ -18,7 +18,7 @@ may put its results, one at a time, into another buffer on the very same bytes.
 """
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -102,11 +102,15 @@ class SharedMemory(Memory):
     instruction that wrote them, and of the last that read them. A stamp holds the program, the thread (a pipe of a
     core), whether it was atomic, and the thread's clock.
 
+    The last stamp hides those before it. Programs run one after another, so who came first is enough to know whether
+    another program than the present one was there: `first` holds its number + 1, for every (what it did, "read" or
+    "written"; how, as an atomic update or "") that there was.
+
     The storage of an argument is copied, with a margin of poison on both sides: a program that goes a little out of
     bounds is told so and goes on, as it would on a card. `give_back` copies what was written to where it belongs.
     """
 
-    __slots__ = ("_home", "grain", "margin", "read", "wrote")
+    __slots__ = ("_home", "first", "grain", "margin", "read", "wrote")
 
     def __init__(self, name: str, home: Array | None, size: int, grain: int) -> None:
         self._home, self.grain, self.margin = home, grain, MARGIN if home is not None else 0
@@ -117,11 +121,20 @@ class SharedMemory(Memory):
         super().__init__(name, size + 2 * self.margin, data=data, shared=True)
         self.wrote: Array | None = None     # until somebody writes
         self.read = np.zeros(-(-self.size // grain), np.int64)
+        self.first: dict[tuple[str, str], Array] = {}
 
     @property
     def inner(self) -> int:
         """Bytes without the margins."""
         return self.size - 2 * self.margin
+
+    def remember(self, region: Region, did: str, atomic: str, program: int) -> None:
+        """Notes a program in `first`, where none is."""
+        first = self.first.get((did, atomic))
+        if first is None:      # the launcher takes 65,535 programs
+            first = self.first[did, atomic] = np.zeros(self.read.size, np.uint16)
+        cells = region.over(first, self.grain)
+        np.copyto(cells, program + 1, where=cells == 0, casting="unsafe")
 
     def give_back(self) -> None:
         if self._home is not None and self.wrote is not None:
@@ -174,7 +187,7 @@ class Instruction:
     scratch: list[Marks]
     shared_reads: list[View] = field(default_factory=list)
     shared_writes: list[View] = field(default_factory=list)
-    atomic: bool = False
+    atomic: str = ""
 
 
 Prepared = Instruction | library.SetFlag | library.WaitFlag
@@ -313,7 +326,7 @@ class Core:
             [self._marks(v) for v in reads if not v.memory.shared],
             [self._marks(v) for v in writes if not v.memory.shared],
             [self._marks(v) for v in scratch],
-            [v for v in reads if v.memory.shared], [v for v in writes if v.memory.shared], bool(effect.atomic))
+            [v for v in reads if v.memory.shared], [v for v in writes if v.memory.shared], effect.atomic)
         for does, some in (("reads", instruction.shared_reads), ("writes", instruction.shared_writes)):
             for view in some:
                 self._bounds(view, effect.pipe, does)
@@ -364,12 +377,13 @@ class Core:
             # a library function writes its scratch, waits, and reads it: what comes next follows a read
             marks.touched[len(PIPES) + pipe] = epoch
         stale = False
+        atomic = "locked" if self.locked else instruction.atomic
         for view in instruction.shared_reads:
-            missing, too_early = self._shared_read(view, pipe, epoch, instruction.atomic or self.locked)
+            missing, too_early = self._shared_read(view, pipe, epoch, atomic)
             garbage, stale = missing or garbage, stale or too_early
         doubtful: list[tuple[Conflict, View, bytes]] = []
         for view in instruction.shared_writes:
-            doubtful += self._shared_write(view, pipe, epoch, instruction.atomic or self.locked)
+            doubtful += self._shared_write(view, pipe, epoch, atomic)
         undefined: list[tuple[View, Array]] = []
         if garbage and pipe == VECTOR:
             undefined = _run_on_garbage(instruction)
@@ -441,7 +455,7 @@ class Core:
 
     # -- global memory ---------------------------------------------------------------------------------------
 
-    def _shared_read(self, view: View, pipe: int, epoch: int, atomic: bool) -> tuple[str, bool]:
+    def _shared_read(self, view: View, pipe: int, epoch: int, atomic: str) -> tuple[str, bool]:
         """Notes the read. (What it reads that nobody wrote, or ""; whether it may come too early.)
 
         Where the two vector cores do the same work and one of them stores, the other reads what may not be there yet;
@@ -451,17 +465,21 @@ class Core:
         assert isinstance(memory, SharedMemory)
         region, too_early = view.region(), False
         if memory.wrote is not None:
-            for conflict in self._conflicts(region.over(memory.wrote, memory.grain), pipe, atomic, "reads", view,
-                                            "written"):
+            # A plain write of its own that hides another program's was told of, or wrote what was there.
+            for conflict in (self._conflicts(region.over(memory.wrote, memory.grain), pipe, atomic, "reads", view,
+                                             "written")
+                             or self._hidden(region, atomic, "reads",
+                                             [key for key in memory.first if key[0] == "written" and key[1]])):
                 too_early |= conflict.vector_cores
                 self.found(conflict.kind, NOTE if conflict.vector_cores else ERROR, conflict.message)
         missing = view.unwritten()
         if not (missing or too_early):     # who overwrites rubbish takes nothing away
-            region.over(memory.read, memory.grain)[...] = stamp(self.program, self.thread + pipe, epoch, atomic)
+            region.over(memory.read, memory.grain)[...] = stamp(self.program, self.thread + pipe, epoch, bool(atomic))
+            memory.remember(region, "read", atomic, self.program)
         return f"{missing} bytes of {view}, which nobody wrote" if missing else "", too_early
 
     def _shared_write(self, view: View, pipe: int, epoch: int,
-                      atomic: bool) -> list[tuple[Conflict, View, bytes]]:
+                      atomic: str) -> list[tuple[Conflict, View, bytes]]:
         """Notes the write. What conflicts is only known to do harm when the content changes: it comes back, with the
         content before."""
         memory = view.memory
@@ -471,8 +489,10 @@ class Core:
         region = view.region()
         wrote, read = region.over(memory.wrote, memory.grain), region.over(memory.read, memory.grain)
         conflicts = [*self._conflicts(wrote, pipe, atomic, "writes", view, "written"),
-                     *self._conflicts(read, pipe, atomic, "writes", view, "read")]
-        wrote[...] = stamp(self.program, self.thread + pipe, epoch, atomic)
+                     *self._conflicts(read, pipe, atomic, "writes", view, "read")
+                     ] or self._hidden(region, atomic, "writes", memory.first)
+        wrote[...] = stamp(self.program, self.thread + pipe, epoch, bool(atomic))
+        memory.remember(region, "written", atomic, self.program)
         before = _content(view) if conflicts else b""
         return [(conflict, view, before) for conflict in conflicts]
 
@@ -484,7 +504,7 @@ class Core:
         if self.machine.atomics.setdefault(key, self.name) != self.name and any(content):
             self.found("added twice", ERROR, f"both vector cores add the same values to {target.memory.name}")
 
-    def _conflicts(self, stamps: Array, pipe: int, atomic: bool, does: str, view: View, did: str) -> list[Conflict]:
+    def _conflicts(self, stamps: Array, pipe: int, atomic: str, does: str, view: View, did: str) -> list[Conflict]:
         """What a pipe did not know of, among the stamps on the bytes that it is about to touch."""
         if not stamps.size:
             return []
@@ -495,14 +515,31 @@ class Core:
                 continue
             program, thread, epoch = (one >> 40) - 1, one >> 32 & 0x7F, one & 0xFFFFFFFF
             if program != self.program:
-                found.append(Conflict("overlap", f"program {self.program} {does} bytes of {view.memory.name} that "
-                                                 f"program {program} has {did}: programs have no order"))
+                found.append(self._overlap(does, view.memory, program, did))
             elif thread != self.thread + pipe and self.clocks[pipe, thread] < epoch:
                 other = self.machine.thread_name(thread)
                 found.append(Conflict(
                     "race", f"{PIPES[pipe]} {does} bytes of {view.memory.name} that {other} has {did}, with no order "
                     "between them", self.kind == "AIV" and "AIV" in other and not other.endswith(self.name)))
         return found[:1]
+
+    def _hidden(self, region: Region, atomic: str, does: str, accesses: Iterable[tuple[str, str]]) -> list[Conflict]:
+        """What another program did before the last access, among `accesses` (keys of `SharedMemory.first`). Atomic
+        updates of one kind have no need of an order."""
+        memory = region.memory
+        assert isinstance(memory, SharedMemory)
+        for did, kind in accesses:
+            if kind and kind == atomic:
+                continue
+            cells = region.over(memory.first[did, kind], memory.grain)
+            others = cells[(cells != 0) & (cells != self.program + 1)]
+            if others.size:
+                return [self._overlap(does, memory, int(others.flat[0]) - 1, did)]
+        return []
+
+    def _overlap(self, does: str, memory: Memory, program: int, did: str) -> Conflict:
+        return Conflict("overlap", f"program {self.program} {does} bytes of {memory.name} that program {program} has "
+                                   f"{did}: programs have no order")
 
     # -- order -----------------------------------------------------------------------------------------------
 

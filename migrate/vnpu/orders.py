@@ -42,7 +42,7 @@ def accesses(events: Sequence[Event]) -> Iterator[Access]:
             for views, writes in (([m.view for m in one.reads], False), ([m.view for m in one.writes], True),
                                   (one.shared_reads, False), (one.shared_writes, True)):
                 for view in views:
-                    yield Access(k, pipe, view, writes, one.atomic)
+                    yield Access(k, pipe, view, writes, bool(one.atomic))
             for marks in one.scratch:
                 # written as it begins, but by its end read back: what follows need not wait for the write
                 yield Access(k, pipe, marks.view, True, False)
