@@ -37,12 +37,6 @@ Rows = dict[tuple[str, str], dict[str, Any]]      # by name and dtype
 
 # Rows that fail, and the finding of docs/vnpu.md that they fail of. Each was looked up in the HIVM.
 EXPLAINED = {
-    "compute_dqkv":
-        "finding 3, padded columns: in the last chunk, of one token in 32, `mma_tile` computes 16 columns of "
-        "`v @ do^T`, and the rest of L0C is multiplied by a mask and summed. One case does not compile (UB overflow).",
-    "compute_ddt_dtrap_dinput_states":
-        "finding 5, a masked load is made all the same: 64 elements from element -1 on, then `vsel` by the mask. The "
-        "numbers are right.",
     "ssd, forward and backward":
         "finding 4, an atomic after a product: sums of `_chunk_scan_chunk_state_bwd_dx`, `_chunk_state_bwd_db` and "
         "`_chunk_scan_bwd_dc` are added by both vector cores; and finding 3, padded columns: of a tile of 32 the "
