@@ -85,7 +85,7 @@ class Ragged:
         self.bound: dict[cst.Call, Bound | str] = {}    # of each product; in words, why it has none that is usable
         self.loads: dict[cst.Call, set[cst.Call]] = {}  # what the right factor of each product may be
         self.readers: dict[cst.Call, dict[cst.CSTNode, str]] = {}   # what reads its unknown columns, and in words
-        self.expanding, self.expanded, self.ambiguous = 0, 0, False
+        self.expanding, self.expanded, self.ambiguous, self.lost = 0, 0, False, False
         self.env: Env = {}
         self.bindings: dict[str, list[cst.CSTNode]] = {}
         for name, node, _ in bindings(kernel.node.body):
@@ -327,13 +327,13 @@ class Ragged:
         shape = self.tiles.of(given["pointer"]).shape
         if shape is None or len(shape) != 2:
             return None
-        self.ambiguous, self.expanded = False, 0
+        self.ambiguous, self.lost, self.expanded = False, False, 0
         found = list({b.key: b for at, b in self._conjuncts(given["mask"], None) if at == axis and not _always(b.key)
                       }.values())
         if self.expanded > BUDGET:
             return "its mask is made of too many others"
         if not found:
-            return None
+            return "a name in the mask of its right factor was bound anew" if self.lost else None
         if self.ambiguous:
             return "the mask of its right factor is not always the same"
         if len(found) == 1:
@@ -409,8 +409,9 @@ class Ragged:
             self.expanded += 1
             if self.expanding > DEPTH or self.expanded > BUDGET:
                 return []
-            if not self.holds({(mask.value, mask)}, self.at):
-                return []                       # it is another by now
+            if made and not self.holds({(mask.value, mask)}, self.at):
+                self.lost = True                # it is another by now
+                return []
             self.expanding += 1
             several = [self._conjuncts(value, axis) for value in made]
             self.expanding -= 1
@@ -462,7 +463,9 @@ class Ragged:
             return False
         if not self._repeatable(mask) or not self._repeatable(cst.parse_expression(bound.mask)):
             return False
-        first, second = ({read for _, read in names if not self._repeatable(read)} - {mask} for names in (ours, theirs))
+        roots = {mask, *(read for _, read in bound.names)}
+        first, second = ({read for _, read in names if read not in roots and not self._repeatable(read)}
+                         for names in (ours, theirs))
         return first == second
 
     def _closure(self, names: frozenset[tuple[str, cst.BaseExpression]]

@@ -37,7 +37,7 @@ class ZeroColumns(Rule):
     those past the last 16 loaded ones are never written: they are what the core's memory held before. A store under
     the same mask does not show it. A sum over the columns, or a second product, does, and a NaN among them stays a NaN
     when it is multiplied by the zeros of a mask. `tl.where` drops it: it takes the product where the column was
-    loaded and 0 elsewhere, right behind the product. Of a sum of products in a loop, the sum is masked after the loop,
+    loaded and 0 elsewhere, right behind the product. (0 and not 0.0, so that a product of integers stays one.) Of a sum of products in a loop, the sum is masked after the loop,
     so that it stays where the cube core adds. Being a factor of another product counts as being read: rows that hold
     anything give rows that hold anything.
 
@@ -59,8 +59,10 @@ class ZeroColumns(Rule):
       selection in each round needs room for the mask and the product; mamba's backward kernel, in halves of 64, no
       longer fits the Unified Buffer with it. Such columns are those of a head, which are missing only where its
       dimension is 16 or more short of the tile: 40 of 64. Reported.
-    * a product where the mask of the load is no longer to be had, is not always the same, or comes from a block
-      pointer that moves; an accumulator (`tl.dot(x, y, acc)`) that is not known to begin as zeros, or is read in the
+    * right factors that are padded with something else than zeros.
+    * a product where the mask of the load is no longer to be had (a name in it was bound anew), is not always the
+      same, holds a call that may give something else the next time (`tl.load`, an atomic, a helper), is made of very
+      many names, or comes from a block pointer that moves; an accumulator (`tl.dot(x, y, acc)`) that is not known to begin as zeros, or is read in the
       loop. Reported.
     """
 
