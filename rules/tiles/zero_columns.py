@@ -37,9 +37,9 @@ class ZeroColumns(Rule):
     those past the last 16 loaded ones are never written: they are what the core's memory held before. A store under
     the same mask does not show it. A sum over the columns, or a second product, does, and a NaN among them stays a NaN
     when it is multiplied by the zeros of a mask. `tl.where` drops it: it takes the product where the column was
-    loaded and 0 elsewhere, right behind the product. (0 and not 0.0, so that a product of integers stays one.) Of a sum of products in a loop, the sum is masked after the loop,
-    so that it stays where the cube core adds. Being a factor of another product counts as being read: rows that hold
-    anything give rows that hold anything.
+    loaded and 0 elsewhere, right behind the product. (0 and not 0.0, so that a product of integers
+    stays one.) Of a sum of products in a loop, the sum is masked after the loop, so that it stays where the cube core
+    adds. Being a factor of another product counts as being read: rows that hold anything give rows that hold anything.
 
     That gives the same values, as long as what is multiplied by the zeros of masked columns is finite. The selection
     is vector work of one tile. To make the whole tile of `y` defined (`tl.where(mask, y, 0.0)` before the product)
@@ -62,8 +62,8 @@ class ZeroColumns(Rule):
     * right factors that are padded with something else than zeros.
     * a product where the mask of the load is no longer to be had (a name in it was bound anew), is not always the
       same, holds a call that may give something else the next time (`tl.load`, an atomic, a helper), is made of very
-      many names, or comes from a block pointer that moves; an accumulator (`tl.dot(x, y, acc)`) that is not known to begin as zeros, or is read in the
-      loop. Reported.
+      many names, or comes from a block pointer that moves; an accumulator (`tl.dot(x, y, acc)`) that is not known to
+      begin as zeros, or is read in the loop. Reported.
     """
 
     id = "ASC216"
