@@ -13,19 +13,27 @@ from typing import NamedTuple
 
 import libcst as cst
 
+from migrate.analysis.control import bindings
 from migrate.analysis.kernels import Kernel, match_args
 from migrate.analysis.tiles import LANGUAGE, called, calls, tiles
-from migrate.edit import code
+from migrate.edit import code, is_atom
 from migrate.tree import children, find
 
 ROWS, COLUMNS = -2, -1
 DEPTH = 6                                       # of names that stand for names
 ROUNDS = 4                                      # of a loop, until nothing new is found
+BUDGET = 100                                    # expansions of names for one mask
 ELEMENTWISE = frozenset({
     "abs", "add", "cast", "ceil", "clamp", "cos", "erf", "exp", "exp2", "fdiv", "floor", "fma", "log", "log2",
     "maximum", "minimum", "rsqrt", "sigmoid", "sin", "sqrt", "sqrt_rn", "div_rn", "broadcast_to", "multiple_of",
     "max_contiguous"})
 REDUCTIONS = frozenset({"sum", "max", "min", "argmax", "argmin", "xor_sum", "reduce"})
+# Calls that give the same when they are made once more, besides elementwise ones and reductions
+REPEATABLE = ELEMENTWISE | REDUCTIONS | frozenset({
+    "arange", "full", "zeros", "zeros_like", "program_id", "num_programs", "cdiv", "where", "trans", "permute",
+    "reshape", "view", "expand_dims", "len", "int", "to"})
+ARITHMETIC = (cst.Add, cst.Subtract, cst.Multiply, cst.FloorDivide, cst.Modulo)
+LOOPS = (cst.For, cst.While)
 STORES = {"store": ("pointer", "value", "mask", "boundary_check"),
           **dict.fromkeys(("atomic_add", "atomic_max", "atomic_min"), ("pointer", "value", "mask"))}
 LOAD = ("pointer", "mask", "other", "boundary_check", "padding_option")
@@ -77,8 +85,11 @@ class Ragged:
         self.bound: dict[cst.Call, Bound | str] = {}    # of each product; in words, why it has none that is usable
         self.loads: dict[cst.Call, set[cst.Call]] = {}  # what the right factor of each product may be
         self.readers: dict[cst.Call, dict[cst.CSTNode, str]] = {}   # what reads its unknown columns, and in words
-        self.expanding, self.ambiguous = 0, False
+        self.expanding, self.expanded, self.ambiguous, self.lost = 0, 0, False, False
         self.env: Env = {}
+        self.bindings: dict[str, list[cst.CSTNode]] = {}
+        for name, node, _ in bindings(kernel.node.body):
+            self.bindings.setdefault(name, []).append(node)
         self.at: cst.CSTNode = kernel.node              # the statement that is looked at
         self._block(kernel.node.body)
         self.readers = {product: readers for product, readers in self.readers.items() if self.loads[product]}
@@ -163,6 +174,10 @@ class Ragged:
             return self._subscript(node)
         if isinstance(node, cst.Call):
             return self._call(node)
+        if isinstance(node, cst.NamedExpr):
+            value = self._value(node.value)
+            self._bind(node.target, value, node.value)
+            return value
         dirty: frozenset[tuple[cst.Call, int]] = frozenset()
         for child in children(node):
             if isinstance(child, cst.ComparisonTarget):
@@ -284,8 +299,16 @@ class Ragged:
 
     def columns(self, load: cst.Call, axis: int) -> Bound | str | None:
         """What bounds an axis of a loaded tile; None if nothing does; or why that cannot be said."""
+        bound = self._columns(load, axis)
+        if isinstance(bound, Bound) and not self._repeatable(cst.parse_expression(bound.mask)):
+            return "its mask holds a call that is not to be made once more"
+        return bound
+
+    def _columns(self, load: cst.Call, axis: int) -> Bound | str | None:
         given = {n: a.value for a, n in match_args(load, list(LOAD))}
         if "pointer" not in given:
+            return None
+        if "padding_option" in given and code(given["padding_option"])[1:-1] not in ("zero", ""):
             return None
         if "boundary_check" in given:
             checked = _numbers(given["boundary_check"])
@@ -304,11 +327,13 @@ class Ragged:
         shape = self.tiles.of(given["pointer"]).shape
         if shape is None or len(shape) != 2:
             return None
-        self.ambiguous = False
+        self.ambiguous, self.lost, self.expanded = False, False, 0
         found = list({b.key: b for at, b in self._conjuncts(given["mask"], None) if at == axis and not _always(b.key)
                       }.values())
+        if self.expanded > BUDGET:
+            return "its mask is made of too many others"
         if not found:
-            return None
+            return "a name in the mask of its right factor was bound anew" if self.lost else None
         if self.ambiguous:
             return "the mask of its right factor is not always the same"
         if len(found) == 1:
@@ -325,6 +350,8 @@ class Ragged:
                 pointer = pointer.args[0].value
             elif isinstance(pointer, cst.Name) and len(values := self._made(pointer.value)) == 1:
                 (value,) = values
+                if not self.holds({(pointer.value, pointer)}, self.at):
+                    return None
                 if any(n.value == pointer.value for n in find(value, cst.Name)):
                     return None
                 pointer = value
@@ -338,6 +365,8 @@ class Ragged:
         shape, offsets, size = (_elements(given[n]) for n in ("shape", "offsets", "block_shape"))
         if not len(shape) == len(offsets) == len(size) or any(len(step) != len(shape) for step, _ in steps):
             return None
+        shape, offsets = [_operand(t) for t in shape], [_operand(t) for t in offsets]
+        steps = [([_operand(t) for t in step], node) for step, node in steps]
         names = [_names((shape[at], offsets[at], size[at]), pointer).union(*(_names((step[at],), node)
                                                                              for step, node in steps))
                  for at in range(len(shape))]
@@ -360,6 +389,7 @@ class Ragged:
     def bounds(self, mask: cst.BaseExpression) -> dict[int, set[Key]]:
         """What a mask bounds on each axis. Several bounds of an axis count as one, too."""
         found: dict[int, set[Key]] = {}
+        self.expanded = 0
         for axis, bound in self._conjuncts(mask, None):
             found.setdefault(axis, set()).add(bound.key)
         for keys in found.values():
@@ -376,7 +406,11 @@ class Ragged:
             return self._conjuncts(mask.value, inside) if inside and axis is None else []
         if isinstance(mask, cst.Name):
             made = self._made(mask.value)
-            if self.expanding > DEPTH:
+            self.expanded += 1
+            if self.expanding > DEPTH or self.expanded > BUDGET:
+                return []
+            if made and not self.holds({(mask.value, mask)}, self.at):
+                self.lost = True                # it is another by now
                 return []
             self.expanding += 1
             several = [self._conjuncts(value, axis) for value in made]
@@ -402,11 +436,11 @@ class Ragged:
         return [(at, self._named(Bound(key, f"{row} < {code(right)}", names)))]
 
     def _named(self, bound: Bound) -> Bound:
-        """The same by its name, where the kernel has one for it."""
+        """The same by its name, where the kernel has one for it that was made of what the names stand for here."""
         for name in self.env:
             for mask in self._made(name)[:1]:
                 if isinstance(mask, cst.Comparison) and len(self._made(name)) == 1 and bound.key == self._key(
-                        mask) and self._before(mask):
+                        mask) and self._before(mask) and self._alike(mask, bound):
                     return Bound(bound.key, f"{name}[None, :]", frozenset({(name, mask)}))
         return bound
 
@@ -417,6 +451,75 @@ class Ragged:
         line = tree.statement(made)
         return tree.span(line)[:2] < tree.span(self.at)[:2] and any(
             up is tree.parent(line) for up in tree.ancestors(self.at))
+
+    def _alike(self, mask: cst.Comparison, bound: Bound) -> bool:
+        """Whether a comparison with the text of a bound has its value, too: it is the one that was read, or all that
+        either is made of is still what it was, and no call gave one of them something of its own."""
+        if any(read is mask for _, read in bound.names):
+            return True
+        ours = self._closure(frozenset((n.value, mask) for n in find(mask, cst.Name)))
+        theirs = self._closure(bound.names)
+        if ours is None or theirs is None or not self.holds(ours | theirs, self.at):
+            return False
+        if not self._repeatable(mask) or not self._repeatable(cst.parse_expression(bound.mask)):
+            return False
+        roots = {mask, *(read for _, read in bound.names)}
+        first, second = ({read for _, read in names if read not in roots and not self._repeatable(read)}
+                         for names in (ours, theirs))
+        return first == second
+
+    def _closure(self, names: frozenset[tuple[str, cst.BaseExpression]]
+                 ) -> frozenset[tuple[str, cst.BaseExpression]] | None:
+        """Names, and those in what they stand for; None where these are too many."""
+        found, new = set(names), list(names)
+        while new:
+            name, _ = new.pop()
+            made = self._made(name)
+            if len(made) == 1:
+                more = {(n.value, made[0]) for n in find(made[0], cst.Name)} - found
+                found |= more
+                new.extend(more)
+            if len(found) > BUDGET:
+                return None
+        return frozenset(found)
+
+    def _repeatable(self, node: cst.CSTNode) -> bool:
+        """Whether an expression has no effect and reads no memory."""
+        if any(find(node, cst.NamedExpr, cst.Await, cst.Yield)):
+            return False
+        for call in find(node, cst.Call):
+            name = called(self.source, call.func)
+            if name.startswith(LANGUAGE):
+                name = name.removeprefix(LANGUAGE).removeprefix("math.")
+            elif isinstance(call.func, cst.Attribute):
+                name = "cdiv" if name == "triton.cdiv" else call.func.attr.value
+                if name != "cdiv" and name != "to":
+                    return False
+            if name not in REPEATABLE or name == "reduce":
+                return False
+        return True
+
+    def holds(self, names: Iterable[tuple[str, cst.BaseExpression]], place: cst.CSTNode,
+              after: cst.CSTNode | None = None) -> bool:
+        """Whether names are what they were where they were read: at a place, or behind a statement that ends there."""
+        tree = self.source.tree
+        end = tree.span(after or place)[:2]
+        around = [loop for loop in tree.ancestors(after or place) if isinstance(loop, LOOPS)]
+        for name, read in names:
+            for node in self.bindings.get(name, ()):
+                own = self.inside(read, node) and not isinstance(node, LOOPS)
+                if own and not (self.inside(place, node) or place is tree.statement(node)) and any(
+                        n.value == name for n in find(read, cst.Name)):
+                    return False                # `n = n + 1`: read, and bound anew
+                if tree.span(read)[:2] < tree.span(node)[:2] < end or (
+                        after is not None and self.inside(node, after)):
+                    return False
+                if any(self.inside(node, loop) and not self.inside(read, loop) for loop in around):
+                    return False
+        return True
+
+    def inside(self, node: cst.CSTNode, outer: cst.CSTNode) -> bool:
+        return node is outer or any(up is outer for up in self.source.tree.ancestors(node))
 
     def _key(self, mask: cst.Comparison) -> Key | None:
         """Of a comparison that makes a row of a mask."""
@@ -444,8 +547,9 @@ class Ragged:
     def _parts(self, mask: cst.BaseExpression) -> list[cst.BaseExpression]:
         if isinstance(mask, cst.BinaryOperation) and isinstance(mask.operator, cst.BitAnd):
             return self._parts(mask.left) + self._parts(mask.right)
-        if isinstance(mask, cst.Name):
+        if isinstance(mask, cst.Name) and self.expanded < BUDGET:
             made = self._made(mask.value)
+            self.expanded += 1
             if len(made) == 1 and not any(n.value == mask.value for n in find(made[0], cst.Name)):
                 return self._parts(made[0])
         return [mask]
@@ -483,7 +587,8 @@ def _join(a: Env, b: Env, carried: bool = False) -> Env:
         old = a.get(name)
         if old is not None:
             loads = old.loads | value.loads if not carried or (old.loads and value.loads) else frozenset()
-            value = Known(old.dirty | value.dirty, loads, old.made | value.made)
+            made = old.made | value.made if old.made and value.made else frozenset()    # one of them is not known
+            value = Known(old.dirty | value.dirty, loads, made)
         out[name] = value
     return out
 
@@ -511,6 +616,13 @@ def _elements(node: cst.BaseExpression) -> list[str]:
 
 def _names(texts: Iterable[str], node: cst.BaseExpression) -> frozenset[tuple[str, cst.BaseExpression]]:
     return frozenset((name.value, node) for text in texts for name in find(cst.parse_expression(text), cst.Name))
+
+
+def _operand(text: str) -> str:
+    """An expression as it can stand in a sum."""
+    node = cst.parse_expression(text)
+    plain = is_atom(node) or (isinstance(node, cst.BinaryOperation) and isinstance(node.operator, ARITHMETIC))
+    return text if plain else f"({text})"
 
 
 def _numbers(node: cst.BaseExpression) -> list[int] | None:

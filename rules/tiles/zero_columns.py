@@ -7,17 +7,16 @@ from dataclasses import dataclass
 import libcst as cst
 
 from migrate import edit
-from migrate.analysis.control import bindings
 from migrate.analysis.kernels import Kernel
 from migrate.analysis.tiles import calls, tiles
 from migrate.edit import code
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.tree import Edit, find
-from rules.tiles._ragged import Bound, Ragged
+from rules.tiles._ragged import LOOPS, Bound, Ragged
 
 FRACTAL = 16                                    # columns that the cube core computes at once
-LOOPS = (cst.For, cst.While)
 UNKNOWN = "columns of this product that were not loaded are never computed"
+ZERO = "0"                                      # not 0.0, which makes floats of a product of integers
 
 
 @dataclass(frozen=True)
@@ -38,9 +37,9 @@ class ZeroColumns(Rule):
     those past the last 16 loaded ones are never written: they are what the core's memory held before. A store under
     the same mask does not show it. A sum over the columns, or a second product, does, and a NaN among them stays a NaN
     when it is multiplied by the zeros of a mask. `tl.where` drops it: it takes the product where the column was
-    loaded and 0 elsewhere, right behind the product. Of a sum of products in a loop, the sum is masked after the loop,
-    so that it stays where the cube core adds. Being a factor of another product counts as being read: rows that hold
-    anything give rows that hold anything.
+    loaded and 0 elsewhere, right behind the product. (0 and not 0.0, so that a product of integers
+    stays one.) Of a sum of products in a loop, the sum is masked after the loop, so that it stays where the cube core
+    adds. Being a factor of another product counts as being read: rows that hold anything give rows that hold anything.
 
     That gives the same values, as long as what is multiplied by the zeros of masked columns is finite. The selection
     is vector work of one tile. To make the whole tile of `y` defined (`tl.where(mask, y, 0.0)` before the product)
@@ -60,9 +59,11 @@ class ZeroColumns(Rule):
       selection in each round needs room for the mask and the product; mamba's backward kernel, in halves of 64, no
       longer fits the Unified Buffer with it. Such columns are those of a head, which are missing only where its
       dimension is 16 or more short of the tile: 40 of 64. Reported.
-    * a product where the mask of the load is no longer to be had, is not always the same, or comes from a block
-      pointer that moves; an accumulator (`tl.dot(x, y, acc)`) that is not known to begin as zeros, or is read in the
-      loop. Reported.
+    * right factors that are padded with something else than zeros.
+    * a product where the mask of the load is no longer to be had (a name in it was bound anew), is not always the
+      same, holds a call that may give something else the next time (`tl.load`, an atomic, a helper), is made of very
+      many names, or comes from a block pointer that moves; an accumulator (`tl.dot(x, y, acc)`) that is not known to
+      begin as zeros, or is read in the loop. Reported.
     """
 
     id = "ASC216"
@@ -104,7 +105,7 @@ class ZeroColumns(Rule):
                     p_k = tl.make_block_ptr(k, (n, D), (D, 1), (0, 0), (B, D), (1, 0))
                     b_k = tl.load(p_k, boundary_check=(0, 1), padding_option="zero")
                     b_q = tl.load(q + row[:, None] * D + col[None, :], mask=row[:, None] < n, other=0.0)
-                    b_s = tl.where(tl.arange(0, B)[None, :] < n, tl.dot(b_q, tl.trans(b_k)), 0.0)
+                    b_s = tl.where(tl.arange(0, B)[None, :] < n, tl.dot(b_q, tl.trans(b_k)), 0)
                     b_s *= tl.where(row[None, :] > row[:, None], 1.0, 0.0)
                     tl.store(out + row[:, None] * D + col[None, :], tl.dot(b_s, b_k), mask=row[:, None] < n)
                 """,
@@ -145,7 +146,7 @@ class ZeroColumns(Rule):
                         b_y = tl.load(y + (k + row)[:, None] * N + col[None, :],
                                       mask=((k + row)[:, None] < K) & inside[None, :], other=0.0)
                         acc += tl.dot(b_x, b_y)
-                    acc = tl.where(inside[None, :], acc, 0.0)
+                    acc = tl.where(inside[None, :], acc, 0)
                     b_w = tl.load(w + col, mask=inside, other=0.0)
                     tl.store(out + row, tl.sum(acc * b_w[None, :], axis=1))
                 """,
@@ -210,20 +211,18 @@ class _Products:
     def __init__(self, rule: ZeroColumns, kernel: Kernel) -> None:
         self.rule, self.source, self.kernel, self.tree = rule, rule.source, kernel, rule.source.tree
         self.ragged = Ragged(kernel)
-        self.made: dict[str, list[cst.CSTNode]] = {}
-        for name, node, _ in bindings(kernel.node.body):
-            self.made.setdefault(name, []).append(node)
+        self.made = self.ragged.bindings
 
     def run(self) -> None:
         sums: dict[cst.CSTNode, list[tuple[Sum, cst.Call]]] = {}
         for product, readers in sorted(self.ragged.readers.items(), key=lambda found: self.tree.span(found[0])):
             shape = tiles(self.kernel).of(product).shape
-            if shape and shape[-1].isdigit() and int(shape[-1]) <= FRACTAL:
-                continue
             bound, by = self.ragged.bound[product], next(iter(readers.values()))
+            if (shape and shape[-1].isdigit() and int(shape[-1]) <= FRACTAL) or self._masked(product, bound):
+                continue
             if isinstance(bound, str):
                 self._left(product, by, bound)
-            elif not self._holds(bound, product):
+            elif not self.ragged.holds(bound.names, product):
                 self._left(product, by, f"`{bound.mask}` may have changed since the load")
             else:
                 self._mask(product, bound, by, sums)
@@ -241,14 +240,14 @@ class _Products:
         elif name := self._carried(product):
             self._left(product, by, f"`{name}` is carried round the loop, and a selection in each round may cost more "
                        "memory than the core has: no columns are missing where the tile is less than 16 wider than "
-                       f"what is loaded; else `tl.where({bound.mask}, ..., {self._zero(product)})`")
+                       f"what is loaded; else `tl.where({bound.mask}, ..., {ZERO})`")
         else:
             whole: cst.BaseExpression = product
             while isinstance(up := self.tree.parent(whole), cst.BinaryOperation) and self._products(up, bound):
                 whole = up
             where = cst.Call(edit.expression(f"{self.source.language}.where"), [
                 cst.Arg(edit.expression(bound.mask)), cst.Arg(whole.with_changes(lpar=[], rpar=[])),
-                cst.Arg(edit.expression(self._zero(product)))])
+                cst.Arg(edit.expression(ZERO))])
             if whole not in self.rule.edits:
                 self.rule.replace(whole, where, f"{UNKNOWN}, and {by} reads them: they become zero")
 
@@ -263,39 +262,28 @@ class _Products:
                 target = small.targets[0].target if isinstance(small, cst.Assign) else small.target
                 if isinstance(target, cst.Name) and all(
                         isinstance(node, cst.AugAssign) or _reads(getattr(node, "value", None), target.value)
-                        for node in self.made.get(target.value, ()) if self._inside(node, loop)):
+                        for node in self.made.get(target.value, ()) if self.ragged.inside(node, loop)):
                     return target.value
         return ""
 
-    def _zero(self, product: cst.Call) -> str:
-        return "0" if tiles(self.kernel).of(product).dtype == "int32" else "0.0"
+    def _masked(self, product: cst.BaseExpression, bound: Bound | str) -> bool:
+        """Whether a product, or a sum of them, is what `tl.where` already takes under the mask of its bound."""
+        up = self.tree.parent(product)
+        while isinstance(up, cst.BinaryOperation):
+            product, up = up, self.tree.parent(up)
+        call = self.tree.parent(up) if isinstance(up, cst.Arg) else None
+        return isinstance(bound, Bound) and isinstance(call, cst.Call) and calls(self.source, call, "where") and len(
+            call.args) == 3 and call.args[1] is up and _squeezed(call.args[0].value) == _squeezed(
+            cst.parse_expression(bound.mask))
 
     def _after(self, after: cst.CSTNode, found: Sequence[tuple[Sum, cst.Call]]) -> None:
-        new = {f"{s.name} = {self.source.language}.where({s.bound.mask}, {s.name}, {self._zero(product)})": product
+        new = {f"{s.name} = {self.source.language}.where({s.bound.mask}, {s.name}, {ZERO})": product
                for s, product in found}
         names = ", ".join(dict.fromkeys(f"`{s.name}`" for s, _ in found))
         edits: dict[cst.CSTNode, Edit] = {after: cst.FlattenSentinel([
             after, *(edit.statement(text, self.tree.module) for text in new)])}     # type: ignore[list-item]
         self.rule.together(edits, f"columns of {names} that were not loaded are never computed, and are read later: "
                            "they become zero", at=found[0][1])
-
-    # Whether a mask still holds
-
-    def _holds(self, bound: Bound, product: cst.Call, after: cst.CSTNode | None = None) -> bool:
-        """Whether the names of a mask are what they were where it was made: at the product, or after a loop."""
-        place = self.tree.span(after or product)[:2]
-        around = [loop for loop in self.tree.ancestors(after or product) if isinstance(loop, LOOPS)]
-        for name, read in bound.names:
-            for node in self.made.get(name, ()):
-                if self.tree.span(read)[:2] < self.tree.span(node)[:2] < place or (
-                        after is not None and self._inside(node, after)):
-                    return False
-                if any(self._inside(node, loop) and not self._inside(read, loop) for loop in around):
-                    return False
-        return True
-
-    def _inside(self, node: cst.CSTNode, outer: cst.CSTNode) -> bool:
-        return node is outer or any(up is outer for up in self.tree.ancestors(node))
 
     # Sums of products
 
@@ -309,7 +297,7 @@ class _Products:
             return None
         loops = [up for up in self.tree.ancestors(line) if isinstance(up, LOOPS)]
         for loop in reversed(loops):            # the outermost first
-            if all(self._adds(node, bound) for node in self.made[name] if self._inside(node, loop)):
+            if all(self._adds(node, bound, loop) for node in self.made[name] if self.ragged.inside(node, loop)):
                 return self._masked_after(name, loop, product, bound)
         plain = isinstance(line, cst.SimpleStatementLine) and len(product.args) > 2 and not loops
         return self._masked_after(name, line, product, bound) if plain else None
@@ -339,7 +327,7 @@ class _Products:
         elif not begins and isinstance(small, cst.AugAssign) and isinstance(small.operator, cst.AddAssign):
             target = small.target
         found = isinstance(target, cst.Name) and isinstance(small, (cst.Assign, cst.AugAssign)) and self._products(
-            small.value, bound)
+            small.value, bound) and (begins or not _reads(small.value, target.value))
         return target.value if found and isinstance(target, cst.Name) else ""
 
     def _products(self, node: cst.BaseExpression, bound: Bound) -> bool:
@@ -347,12 +335,13 @@ class _Products:
         if isinstance(node, cst.BinaryOperation) and isinstance(node.operator, cst.Add):
             return self._products(node.left, bound) and self._products(node.right, bound)
         other = self.ragged.bound.get(node) if isinstance(node, cst.Call) and len(node.args) == 2 else None
-        return isinstance(other, Bound) and (other.key, other.mask) == (bound.key, bound.mask)
+        return isinstance(other, Bound) and (other.key, other.mask) == (bound.key, bound.mask) and self.ragged.holds(
+            other.names, node)
 
     def _masked_after(self, name: str, after: cst.CSTNode, product: cst.Call, bound: Bound) -> Sum | None:
-        if not self._zeros_before(name, after, bound) or not self._holds(bound, product, after):
+        if not self._zeros_before(name, after, bound) or not self.ragged.holds(bound.names, product, after):
             return None
-        if any(self._inside(reader, after) for reader in self.ragged.readers[product]):
+        if any(self.ragged.inside(reader, after) for reader in self.ragged.readers[product]):
             return None
         return Sum(name, after, bound)
 
@@ -369,13 +358,14 @@ class _Products:
                 return name
         return ""
 
-    def _adds(self, node: cst.CSTNode, bound: Bound) -> bool:
-        """Whether a statement adds a product with the same columns to what it binds."""
+    def _adds(self, node: cst.CSTNode, bound: Bound, after: cst.CSTNode) -> bool:
+        """Whether a statement adds a product to what it binds that has the same columns behind another statement."""
         value = getattr(node, "value", None)
         if not isinstance(value, cst.Call) or not self._added(value):
             return False
         other = self.ragged.bound.get(value)
-        return isinstance(other, Bound) and other.key == bound.key
+        return isinstance(other, Bound) and (other.key, other.mask) == (bound.key, bound.mask) and self.ragged.holds(
+            other.names, value, after)
 
     def _zeros_before(self, name: str, after: cst.CSTNode, bound: Bound) -> bool:
         """Whether a name holds zeros in the columns, when a loop begins: made as zeros on every way to it."""
@@ -388,12 +378,12 @@ class _Products:
                 blocks = blocks[:i + 1]
                 break
         before = sorted((node for node in self.made.get(name, ()) if self.tree.span(node)[:2] < place
-                         and not self._inside(node, after)), key=lambda node: self.tree.span(node)[:2])
+                         and not self.ragged.inside(node, after)), key=lambda node: self.tree.span(node)[:2])
         for node in reversed(before):
             if self._is_zeros(node):
                 if self.tree.parent(self.tree.statement(node)) in blocks:
                     return True
-            elif not self._adds(node, bound):
+            elif not self._adds(node, bound, after):
                 return False
         return False
 
@@ -405,3 +395,7 @@ class _Products:
 
 def _reads(value: cst.CSTNode | None, name: str) -> bool:
     return value is not None and any(n.value == name for n in find(value, cst.Name))
+
+
+def _squeezed(node: cst.BaseExpression) -> str:
+    return "".join(code(node.with_changes(lpar=[], rpar=[])).split())
