@@ -24,7 +24,7 @@ def run(targets: Sequence[str], device: str, seed: int, format: str, dtypes: Seq
 
     virtual = _virtual(device, npu, programs)
     operators = list({found.name: found for name in targets for found in target.find(name)}.values())
-    _known("dtype", dtypes, {short(dtype) for operator in operators for dtype in operator.dtypes})
+    _known_dtypes(dtypes, {short(dtype) for operator in operators for dtype in operator.dtypes})
     cases = _named(cases, {case.name for operator in operators for case in operator.cases})
     console = Console(file=sys.stderr)
     if runtime.why_not(device) is None:
@@ -63,7 +63,7 @@ def _named(asked: Sequence[str], known: set[str]) -> list[str]:
     return found
 
 
-def _known(what: str, asked: Sequence[str], known: set[str]) -> None:
+def _known_dtypes(asked: Sequence[str], known: set[str]) -> None:
     for name in asked:
         if name not in known:
-            raise UsageError(f"no {what} {name!r}; there are {'; '.join(sorted(known))}")
+            raise UsageError(f"no dtype {name!r}; there are {'; '.join(sorted(known))}")

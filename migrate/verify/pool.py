@@ -26,14 +26,6 @@ ROOT = Path(__file__).resolve().parents[2]
 START_LIMIT = 120.0     # seconds for importing torch on a busy machine
 
 
-@dataclass(frozen=True)
-class Virtual:
-    """The virtual NPU of a run: which card it stands in for, and which programs of a launch are run (None: all)."""
-
-    target: str
-    programs: tuple[int, ...] | None = None
-
-
 @dataclass
 class Report:
     device: str
@@ -53,6 +45,14 @@ class Report:
         if self.missing or not self.results:
             return 2
         return 1 if self.count(Verdict.NOT_TRIED) else 0
+
+
+@dataclass(frozen=True)
+class Virtual:
+    """The virtual NPU of a run: which card it stands in for, and which programs of a launch are run (None: all)."""
+
+    target: str
+    programs: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, eq=False)      # one object, one job: hashable by identity
