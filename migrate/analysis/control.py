@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 FOLDED = frozenset({"len", "isinstance", "hasattr", "getattr", "min", "max", "int", "float", "bool", "abs"})
 ARITHMETIC = frozenset({
     "to", "cast", "cdiv", "min", "max", "minimum", "maximum", "where", "program_id", "num_programs"})
+RANGES = frozenset({"range", "triton.language.range"})           # loops that stay loops
 TYPE_FACTS = frozenset({"dtype", "type", "shape", "numel"})       # known from the type, whatever the value is
 
 
@@ -103,6 +104,16 @@ def operands(test: cst.BaseExpression, operator: type[cst.BaseBooleanOp]) -> lis
     if isinstance(test, cst.BooleanOperation) and isinstance(test.operator, operator):
         return operands(test.left, operator) + operands(test.right, operator)
     return [test]
+
+
+def constness(kernel: Kernel) -> Constness:
+    """Kept for as long as the kernel's statement is unchanged."""
+    memo = kernel.source.tree.unit(kernel.node).memo
+    key = ("constness", kernel.node)
+    if key not in memo:
+        memo[key] = Constness(kernel)
+    found: Constness = memo[key]
+    return found
 
 
 def is_arithmetic(source: Source, node: cst.CSTNode) -> bool:

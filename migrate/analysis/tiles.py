@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import libcst as cst
 
-from migrate.analysis.kernels import Kernel, is_jit
+from migrate.analysis.kernels import Kernel, is_jit, match_args
 from migrate.edit import parameters
 from migrate.tree import find
 
@@ -151,6 +151,11 @@ def calls(source: Source, call: cst.Call, function: str) -> bool:
     if isinstance(func, cst.Attribute) and func.attr.value != function:
         return False
     return called(source, func) == LANGUAGE + function
+
+
+def accumulator(product: cst.Call) -> cst.BaseExpression | None:
+    """c of `tl.dot(a, b, c)`."""
+    return next((arg.value for arg, name in match_args(product, ["input", "other", "acc"]) if name == "acc"), None)
 
 
 def without_casts(source: Source, value: cst.BaseExpression | None) -> cst.BaseExpression | None:

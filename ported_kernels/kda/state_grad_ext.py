@@ -3,7 +3,7 @@
 # path: state_grad_ext.py
 # sha256: e9406cd7fcb2597d09cc1df2395f09886a25b217df8c735842f48e9ab2953d18
 # licence: see the file
-# tool: migrate 0.1.0, 27 rules ed9e65490f2a, triton-ascend 3.2.0, Ascend910B2, --set K=128 --split K
+# tool: migrate 0.1.0, 27 rules ebcf244e9a8b, triton-ascend 3.2.0, Ascend910B2, --set K=128 --split K
 # body: caed0821ca9554b966d94860b9480e2969122c6150b416c9bee5d97761178d66
 # --- end of the header of migrate ---
 """Kimi Delta Attention, backward: the gradient that a part of the sequence sends to the state that came in."""

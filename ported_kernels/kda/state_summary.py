@@ -3,7 +3,7 @@
 # path: state_summary.py
 # sha256: 26bae05de5e7156c5093b202dd21fd9175cf7828db5ce53f86744fbc0c9c7bb0
 # licence: see the file
-# tool: migrate 0.1.0, 27 rules ed9e65490f2a, triton-ascend 3.2.0, Ascend910B2, --set K=128 --split K
+# tool: migrate 0.1.0, 27 rules ebcf244e9a8b, triton-ascend 3.2.0, Ascend910B2, --set K=128 --split K
 # body: 8b57293f3e001f37a3ddf7deb0678e9d39a245388f82f14c032aab3934c727ec
 # --- end of the header of migrate ---
 """Kimi Delta Attention: a part of the sequence as an affine map of the state that comes in.

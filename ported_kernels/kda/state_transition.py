@@ -3,7 +3,7 @@
 # path: state_transition.py
 # sha256: 5e20deed202cadbf21221684adbcb9e1e32bdbfdd8380415620f215e8af12ea4
 # licence: see the file
-# tool: migrate 0.1.0, 27 rules ed9e65490f2a, triton-ascend 3.2.0, Ascend910B2, --set K=128 --split K
+# tool: migrate 0.1.0, 27 rules ebcf244e9a8b, triton-ascend 3.2.0, Ascend910B2, --set K=128 --split K
 # body: eccde56364caeaca583f5cc6f9dd7a6a2e2cd2f977d04b3d924a9294a24cae85
 # --- end of the header of migrate ---
 """Kimi Delta Attention: the matrix that a part of the sequence multiplies the incoming state by."""

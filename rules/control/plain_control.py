@@ -2,11 +2,10 @@
 from __future__ import annotations
 
 import functools
-from typing import cast
 
 import libcst as cst
 
-from migrate.analysis.control import Constness, bindings, kernel_of, operands
+from migrate.analysis.control import RANGES, bindings, constness, kernel_of, operands
 from migrate.analysis.kernels import Kernel, is_jit, match_args
 from migrate.edit import code, expression
 from migrate.rule import SAME, Example, Ref, Rule, Safety
@@ -377,20 +376,13 @@ class PlainControl(Rule):
         return self.source.language
 
     @functools.cached_property
-    def _facts(self) -> dict[tuple[str, type], Constness | PointerChoice]:
+    def _choices(self) -> dict[str, PointerChoice]:
         return {}
 
-    def _constness(self, kernel: Kernel) -> Constness:
-        key = (kernel.name, Constness)
-        if key not in self._facts:
-            self._facts[key] = Constness(kernel)
-        return cast(Constness, self._facts[key])
-
     def _choice(self, kernel: Kernel) -> PointerChoice:
-        key = (kernel.name, PointerChoice)
-        if key not in self._facts:
-            self._facts[key] = PointerChoice(self.source, kernel, self._tl)
-        return cast(PointerChoice, self._facts[key])
+        if kernel.name not in self._choices:
+            self._choices[kernel.name] = PointerChoice(self.source, kernel, self._tl)
+        return self._choices[kernel.name]
 
     # Chains
 
@@ -422,7 +414,7 @@ class PlainControl(Rule):
             self.replace(node, nested, "a constant gets an `if` of its own: mixed into a run-time condition it does "
                                        "not keep the branch from being compiled")
             return
-        if self._constness(kernel).folds(node.test):
+        if constness(kernel).folds(node.test):
             return
         choice = self._choice(kernel)
         lines = choice.of_if(node) if isinstance(self.source.tree.parent(node), cst.IndentedBlock) else None
@@ -441,9 +433,9 @@ class PlainControl(Rule):
         if kernel is None or node.orelse is not None:
             return None
         tests = operands(node.test, cst.And)
-        constness = self._constness(kernel)
-        outer = [t for t in tests if constness.folds(t)]
-        inner = [t for t in tests if not constness.folds(t)]
+        constants = constness(kernel)
+        outer = [t for t in tests if constants.folds(t)]
+        inner = [t for t in tests if not constants.folds(t)]
         if not outer or not inner or any("atomic" in code(t) for t in inner):
             return None
         inside = cst.If(_all_of(inner), node.body, whitespace_after_test=node.whitespace_after_test)
@@ -455,7 +447,7 @@ class PlainControl(Rule):
             return
         last = self.source.tree.span(node)[2]
         own = self._products(node.body)
-        if not own or any(self._constness(kernel).folds(t) for t in operands(node.test, cst.Or)):
+        if not own or any(constness(kernel).folds(t) for t in operands(node.test, cst.Or)):
             return
         carried = {name for loop in find(kernel.node.body, cst.For, cst.While)
                    if self.source.tree.span(loop)[0] > last for name in self._products(loop.body)}
@@ -496,10 +488,10 @@ class PlainControl(Rule):
         kernel = kernel_of(self.source, node)
         if kernel is None:
             return
-        if self._constness(kernel).folds(node.test):
+        if constness(kernel).folds(node.test):
             return
         choice = self._choice(kernel)
-        if not choice.is_pointer(node.body) and not choice.is_pointer(node.orelse):
+        if not choice.pointers.is_pointer(node.body) and not choice.pointers.is_pointer(node.orelse):
             return
         new = choice.offset(node.test, node.body, node.orelse)
         if new is None:
@@ -517,10 +509,10 @@ class PlainControl(Rule):
         call = node.iter
         if (kernel is None or not isinstance(call, cst.Call) or not isinstance(node.target, cst.Name)
                 or node in self.edits or any(a.keyword or a.star for a in call.args)
-                or self.source.qualified(call.func) not in ("range", "triton.language.range")):
+                or self.source.qualified(call.func) not in RANGES):
             return
-        constness = self._constness(kernel)
-        if all(constness.folds(a.value) for a in call.args) and self._needs_constant(node, node.target.value):
+        constants = constness(kernel)
+        if all(constants.folds(a.value) for a in call.args) and self._needs_constant(node, node.target.value):
             self.replace(call.func, expression(f"{self._tl}.static_range"),
                          f"`{node.target.value}` has to be a constant in this loop", at=node.iter)
 

@@ -21,10 +21,6 @@ class PointerChoice:
         self.source, self.kernel, self.tl = source, kernel, tl
         self.pointers = Pointers(kernel)
         self.bindings = list(bindings(kernel.node.body))
-        self.tensors = self.pointers.tensors
-
-    def is_pointer(self, value: cst.BaseExpression) -> bool:
-        return self.pointers.is_pointer(value)
 
     def offset(self, test: cst.BaseExpression, yes: cst.BaseExpression,
                no: cst.BaseExpression) -> cst.BaseExpression | None:
@@ -35,7 +31,7 @@ class PointerChoice:
                 one[same][0] == two[same][0]):
             same += 1
         rest = [node for side in (one, two) for _, node in side[same:]]
-        if not same or not all(is_arithmetic(self.source, n) and not self.is_pointer(n) for n in rest):
+        if not same or not all(is_arithmetic(self.source, n) and not self.pointers.is_pointer(n) for n in rest):
             return None
         return expression(f"{_sum(one[:same])} + {self.tl}.where({code(test)}, {_sum(one[same:])}, {_sum(two[same:])})")
 
@@ -50,7 +46,8 @@ class PointerChoice:
         lines: list[cst.SimpleStatementLine] = []
         for i, (name, value) in enumerate(yes):
             other = no[i][1] if no is not None else cst.Name(name)
-            new = self.offset(node.test, value, other) if self.is_pointer(value) and self.is_pointer(other) else None
+            chosen = all(map(self.pointers.is_pointer, (value, other)))
+            new = self.offset(node.test, value, other) if chosen else None
             read = {n.value for n in find(value, cst.Name)} | {n.value for n in find(node.test, cst.Name)}
             if new is None or (len(yes) > 1 and read & {n for n, _ in yes}):
                 return None
@@ -71,8 +68,8 @@ class PointerChoice:
         seen = set()
         blocks = [node.body, *([node.orelse] if node.orelse is not None else [])]
         for name, _, value in (b for block in blocks if not _returns(block) for b in bindings(block)):
-            rebound = value is None and name in self.tensors        # p += 64
-            if name not in seen and (rebound or (value is not None and self.is_pointer(value))):
+            rebound = value is None and name in self.pointers.tensors        # p += 64
+            if name not in seen and (rebound or (value is not None and self.pointers.is_pointer(value))):
                 seen.add(name)
                 if self._lives_before(node, name) and read_after(self.source, node, name):
                     yield name

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 import libcst as cst
 
-from migrate.analysis.control import Constness, bindings, is_arithmetic, kernel_of
+from migrate.analysis.control import RANGES, bindings, constness, is_arithmetic, kernel_of
 from migrate.analysis.kernels import Kernel
 from migrate.analysis.liveness import read_after, reads_first
 from migrate.analysis.pointers import Pointers
@@ -15,7 +15,6 @@ from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.source import Source
 from migrate.tree import find
 
-RANGES = ("range", "triton.language.range")
 HINTS = frozenset({"num_stages", "loop_unroll_factor", "disallow_acc_multi_buffer", "flatten", "warp_specialize"})
 
 
@@ -349,7 +348,7 @@ class LoopIndexAddress(Rule):
 
     def _guard(self, kernel: Kernel, loop: cst.CSTNode, node: cst.CSTNode) -> tuple[str, ...]:
         """The tests around a statement of the loop, outermost first; all are constants."""
-        constness = Constness(kernel)
+        constants = constness(kernel)
         guard: list[str] = []
         child = node
         for up in self.source.tree.ancestors(node):
@@ -358,7 +357,7 @@ class LoopIndexAddress(Rule):
             if isinstance(up, (cst.For, cst.While)):
                 raise NoClosedForm("it is advanced in a loop inside the loop")
             if isinstance(up, cst.Else) or (isinstance(up, cst.If) and (
-                    child is not up.body or not constness.folds(up.test))):
+                    child is not up.body or not constants.folds(up.test))):
                 raise NoClosedForm("it is advanced under a condition")
             if isinstance(up, cst.If):
                 if {n for n, _, _ in bindings(loop)} & {n.value for n in find(up.test, cst.Name)}:

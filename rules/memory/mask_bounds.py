@@ -381,7 +381,7 @@ class _Masks:
     def _scalar(self, call: cst.Call, pointer: cst.BaseExpression, mask: cst.BaseExpression) -> None:
         if self._absent(mask, ()):
             return
-        base, terms = self._terms(pointer)
+        (_, base), *terms = edit.terms(pointer)
         text, tl = code(mask), self.source.language
         if any(isinstance(term, cst.Call) and calls(self.source, term, "where") and term.args
                and code(term.args[0].value) == text for _, term in terms):
@@ -424,14 +424,6 @@ class _Masks:
         if node.value in self.kernel.params:
             return node.value in self.factors
         return bool(made) and all([v is not None and self._number(v, (*seen, node.value)) for v in made])
-
-    def _terms(self, pointer: cst.BaseExpression) -> tuple[cst.BaseExpression, list[tuple[str, cst.BaseExpression]]]:
-        """An address, as a pointer and what is added to it (`+`) or subtracted (`-`), in order."""
-        terms: list[tuple[str, cst.BaseExpression]] = []
-        while isinstance(pointer, cst.BinaryOperation) and isinstance(pointer.operator, (cst.Add, cst.Subtract)):
-            terms.insert(0, ("+" if isinstance(pointer.operator, cst.Add) else "-", pointer.right))
-            pointer = pointer.left
-        return pointer, terms
 
 
 def _negative(node: cst.BaseExpression) -> bool:

@@ -7,14 +7,13 @@ from dataclasses import dataclass, field
 import libcst as cst
 
 from migrate import edit
-from migrate.analysis.control import Constness, bindings
+from migrate.analysis.control import RANGES, Constness, bindings, constness
 from migrate.analysis.kernels import Kernel
 from migrate.analysis.tiles import INTS, calls, tiles
 from migrate.source import Source
 from migrate.tree import Tree, find
 
 BLOCKS = (cst.If, cst.Else, cst.For, cst.While)
-RANGES = frozenset({"range", "triton.language.range"})
 FACTS = frozenset({"dtype", "type", "shape"})       # of a tile, whatever it holds
 
 
@@ -99,10 +98,10 @@ class Event:
 
 def events(kernel: Kernel, loop: cst.For) -> list[Event]:
     """What happens in a round of a loop, in order; what `tl.static_range` repeats, twice."""
-    return list(_events(kernel.source, Constness(kernel), loop.body, Event(loop)))
+    return list(_events(kernel.source, constness(kernel), loop.body, Event(loop)))
 
 
-def _events(source: Source, constness: Constness, body: cst.BaseSuite, here: Event) -> Iterator[Event]:
+def _events(source: Source, constants: Constness, body: cst.BaseSuite, here: Event) -> Iterator[Event]:
     for statement in body.body:
         if isinstance(statement, cst.SimpleStatementLine):
             yield from map(here.at, statement.body)
@@ -110,21 +109,21 @@ def _events(source: Source, constness: Constness, body: cst.BaseSuite, here: Eve
             branch: cst.If | cst.Else | None = statement
             place = here
             while isinstance(branch, cst.If):
-                test, folds = edit.code(branch.test), constness.folds(branch.test)
+                test, folds = edit.code(branch.test), constants.folds(branch.test)
                 yield place.at(branch.test)
-                yield from _events(source, constness, branch.body, place.at(branch, test, folds))
+                yield from _events(source, constants, branch.body, place.at(branch, test, folds))
                 place = place.at(branch, f"not ({test})", folds)
                 branch = branch.orelse
             if branch is not None:
-                yield from _events(source, constness, branch.body, place)
+                yield from _events(source, constants, branch.body, place)
         elif isinstance(statement, cst.For):
             unrolled = isinstance(statement.iter, cst.Call) and calls(source, statement.iter, "static_range")
             yield here.at(statement.iter)
             for _ in range(1 + unrolled):
-                yield from _events(source, constness, statement.body, here.at(statement, inner=not unrolled))
+                yield from _events(source, constants, statement.body, here.at(statement, inner=not unrolled))
         elif isinstance(statement, cst.While):
             yield here.at(statement.test, inner=True)
-            yield from _events(source, constness, statement.body, here.at(statement, inner=True))
+            yield from _events(source, constants, statement.body, here.at(statement, inner=True))
         elif isinstance(statement, cst.BaseSmallStatement):     # the body of `if x: y` on one line
             yield here.at(statement)
 
@@ -149,16 +148,6 @@ def changed(node: cst.CSTNode) -> str:
     else:
         return ""
     return target.value if isinstance(target, cst.Name) else ""
-
-
-def accumulator(source: Source, product: cst.Call) -> cst.BaseExpression | None:
-    """c of `tl.dot(a, b, c)`."""
-    for i, arg in enumerate(product.args):
-        if arg.star:
-            return None
-        if arg.keyword.value == "acc" if arg.keyword else i == 2:
-            return arg.value
-    return None
 
 
 def carried(kernel: Kernel) -> Iterator[tuple[cst.For, list[str]]]:

@@ -6,7 +6,7 @@ import libcst as cst
 from migrate import edit
 from migrate.analysis.control import bindings
 from migrate.analysis.kernels import Kernel
-from migrate.analysis.tiles import calls, without_casts
+from migrate.analysis.tiles import accumulator, calls, without_casts
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.tree import Edit, find
 from rules.tiles import _start as starts
@@ -270,7 +270,7 @@ class CarriedAccumulator(Rule):
                 if isinstance(own, cst.Name) and own.value == name and self._product(kernel, other) is not None:
                     return bool(starts.mentions(other, name))
         elif isinstance(value, cst.Call) and calls(self.source, value, "dot"):
-            added = without_casts(self.source, starts.accumulator(self.source, value))
+            added = without_casts(self.source, accumulator(value))
             if isinstance(added, cst.Name) and added.value == name:
                 return starts.mentions(value, name) > 1
         return None

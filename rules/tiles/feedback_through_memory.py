@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import libcst as cst
 
 from migrate import edit
-from migrate.analysis.control import bindings, kernel_of
+from migrate.analysis.control import RANGES, bindings, kernel_of
 from migrate.analysis.kernels import Kernel
 from migrate.analysis.launches import Launch, assignments
 from migrate.analysis.pointers import Pointers
@@ -19,7 +19,6 @@ from migrate.tree import Edit, find
 from rules.host import runtime_import
 
 PROGRAM = "triton.language.program_id"
-RANGES = frozenset({"range", "triton.language.range"})
 ALLOCATES = frozenset({"empty", "zeros", "ones", "full", "empty_like", "zeros_like", "ones_like", "full_like",
                        "new_empty", "new_zeros", "new_ones", "new_full"})
 OPTIONS = "multibuffer=False"

@@ -6,10 +6,10 @@ import contextlib
 import libcst as cst
 
 from migrate import edit
-from migrate.analysis.control import Constness, bindings, operands
+from migrate.analysis.control import bindings, constness, operands
 from migrate.analysis.kernels import Kernel
 from migrate.analysis.static import Evaluator, NotStatic
-from migrate.analysis.tiles import calls, without_casts
+from migrate.analysis.tiles import accumulator, calls, without_casts
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.tree import find
 from rules.ascend import FACTS
@@ -237,8 +237,8 @@ class SumFromChoice(Rule):
 
     def _decides(self, kernel: Kernel, choice: cst.If, name: str) -> bool:
         """Whether the name depends on a condition that is not known while compiling."""
-        constness = Constness(kernel)
-        return any(not constness.folds(test.test) and not self._holds(kernel, test.test)
+        constants = constness(kernel)
+        return any(not constants.folds(test.test) and not self._holds(kernel, test.test)
                    and any(n == name for n, _, _ in bindings(test)) for test in find(choice, cst.If))
 
     def _holds(self, kernel: Kernel, test: cst.BaseExpression) -> bool:
@@ -281,6 +281,6 @@ class SumFromChoice(Rule):
             return isinstance(value.operator, (cst.Add, cst.Subtract, cst.Multiply)) and any(own) and (
                 starts.mentions(value, name) == 1)
         if isinstance(value, cst.Call) and calls(self.source, value, "dot"):
-            added = without_casts(self.source, starts.accumulator(self.source, value))
+            added = without_casts(self.source, accumulator(value))
             return isinstance(added, cst.Name) and added.value == name and starts.mentions(value, name) == 1
         return False

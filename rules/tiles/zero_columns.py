@@ -8,7 +8,7 @@ import libcst as cst
 
 from migrate import edit
 from migrate.analysis.kernels import Kernel
-from migrate.analysis.tiles import calls, tiles
+from migrate.analysis.tiles import accumulator, calls, tiles
 from migrate.edit import code
 from migrate.rule import SAME, Example, Ref, Rule, Safety
 from migrate.tree import Edit, find
@@ -234,8 +234,7 @@ class _Products:
         total = self._sum(product, bound)
         if total is not None:
             sums.setdefault(total.after, []).append((total, product))
-        elif len(product.args) > 2 and any(a.keyword.value == "acc" if a.keyword else i == 2
-                                           for i, a in enumerate(product.args)):
+        elif accumulator(product) is not None:
             self._left(product, by, "its accumulator is not known to begin as zeros and to be read after the loop only")
         elif name := self._carried(product):
             self._left(product, by, f"`{name}` is carried round the loop, and a selection in each round may cost more "
@@ -353,9 +352,8 @@ class _Products:
             return node.target.value
         if isinstance(node, cst.Assign) and len(node.targets) == 1 and isinstance(node.targets[0].target, cst.Name):
             name = node.targets[0].target.value
-            if any((a.keyword.value == "acc" if a.keyword else i == 2) and code(a.value) == name
-                   for i, a in enumerate(product.args)):
-                return name
+            added = accumulator(product)
+            return name if added is not None and code(added) == name else ""
         return ""
 
     def _adds(self, node: cst.CSTNode, bound: Bound, after: cst.CSTNode) -> bool:
